@@ -1,1 +1,3 @@
-//! (placeholder)
+//! (architecture page follows)
+
+pub mod names;
