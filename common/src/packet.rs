@@ -1,0 +1,381 @@
+//! Bounded parsing of a packet from its network header on: IPv4 with options, IPv6 with extension headers,
+//! fragments, TCP, UDP, SCTP, ICMP. It reads through [`Packet`], so the same code runs over a socket buffer and
+//! over bytes in a test. It decides nothing; what it cannot follow is an error with a [`DropReason`].
+
+use crate::net::{Addr, proto};
+use crate::verdict::DropReason;
+
+/// A packet whose network header is at offset 0.
+pub trait Packet {
+    /// Bytes from the network header on.
+    fn len(&self) -> u32;
+
+    /// Copies `N` bytes at `offset`; false when the packet ends before.
+    fn load<const N: usize>(&self, offset: u32, into: &mut Bytes<N>) -> bool;
+
+    /// True for a packet without bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A small buffer whose alignment lets the compiler read words.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Debug)]
+pub struct Bytes<const N: usize>(pub [u8; N]);
+
+impl<const N: usize> Default for Bytes<N> {
+    #[inline(always)]
+    fn default() -> Self {
+        Self([0; N])
+    }
+}
+
+impl<const N: usize> Bytes<N> {
+    /// Big-endian 16 bits at a constant offset.
+    #[inline(always)]
+    #[must_use]
+    pub fn be16(&self, at: usize) -> u16 {
+        u16::from_be_bytes([self.0[at], self.0[at + 1]])
+    }
+
+    /// Big-endian 32 bits at a constant offset.
+    #[inline(always)]
+    #[must_use]
+    pub fn be32(&self, at: usize) -> u32 {
+        u32::from_be_bytes([self.0[at], self.0[at + 1], self.0[at + 2], self.0[at + 3]])
+    }
+
+    /// IPv4 address at a constant offset.
+    #[inline(always)]
+    fn v4(&self, at: usize) -> Addr {
+        Addr::from_v4([self.0[at], self.0[at + 1], self.0[at + 2], self.0[at + 3]])
+    }
+
+    /// IPv6 address at a constant offset.
+    #[inline(always)]
+    fn v6(&self, at: usize) -> Addr {
+        let b = &self.0;
+        let word = |i: usize| {
+            u64::from_ne_bytes([b[i], b[i + 1], b[i + 2], b[i + 3], b[i + 4], b[i + 5], b[i + 6], b[i + 7]])
+        };
+        Addr { hi: word(at), lo: word(at + 8) }
+    }
+}
+
+/// What [`parse`] found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parsed {
+    /// Source address.
+    pub src: Addr,
+    /// Destination address.
+    pub dst: Addr,
+    /// Offset of the upper-layer header.
+    pub l4: u32,
+    /// Bytes from the upper-layer header to the end of the IP payload.
+    pub l4_len: u32,
+    /// Identification of a fragment.
+    pub frag_id: u32,
+    /// TCP sequence number.
+    pub seq: u32,
+    /// Source port; ICMP: type << 8 | code; 0 where there is none.
+    pub sport: u16,
+    /// Destination port; ICMP: as `sport`; ICMP echo: the identifier is in `icmp_id`.
+    pub dport: u16,
+    /// Identifier of an ICMP echo.
+    pub icmp_id: u16,
+    /// TCP flags.
+    pub tcp_flags: u8,
+    /// IP protocol after all extension headers.
+    pub proto: u8,
+    /// TTL or hop limit.
+    pub hops: u8,
+    /// 4 or 6.
+    pub version: u8,
+    /// Bytes of the TCP header.
+    pub tcp_header: u8,
+    /// [`Fragment`] as a number.
+    pub fragment: u8,
+}
+
+/// Not a fragment.
+pub const WHOLE: u8 = 0;
+/// The fragment that carries the ports.
+pub const FRAGMENT_FIRST: u8 = 1;
+/// A fragment whose ports are only known from the first one.
+pub const FRAGMENT_LATER: u8 = 2;
+
+impl Parsed {
+    /// Offset and length of the payload of a whole UDP or TCP packet.
+    #[inline(always)]
+    #[must_use]
+    pub fn payload(&self) -> (u32, u32) {
+        let header = if self.proto == proto::TCP { self.tcp_header as u32 } else { 8 };
+        (self.l4 + header, self.l4_len.saturating_sub(header))
+    }
+
+    /// ICMP echo request or reply, of either version.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_echo(&self) -> bool {
+        let kind = (self.dport >> 8) as u8;
+        (self.proto == proto::ICMP && (kind == 8 || kind == 0))
+            || (self.proto == proto::ICMPV6 && (kind == 128 || kind == 129))
+    }
+
+    /// An ICMP error, which quotes the packet that caused it (RFC 792, RFC 4443 2.1). Redirects are none.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_icmp_error(&self) -> bool {
+        let kind = (self.dport >> 8) as u8;
+        (self.proto == proto::ICMP && (kind == 3 || kind == 4 || kind == 11 || kind == 12))
+            || (self.proto == proto::ICMPV6 && kind >= 1 && kind <= 4)
+    }
+
+    /// Neighbour discovery without redirect (hop limit 255, RFC 4861 7.1), or MLD (hop limit 1, RFC 2710).
+    #[inline(always)]
+    #[must_use]
+    pub fn is_neighbour_discovery(&self) -> bool {
+        if self.proto != proto::ICMPV6 || self.fragment != WHOLE {
+            return false;
+        }
+        let kind = (self.dport >> 8) as u8;
+        (kind >= 133 && kind <= 136 && self.hops == 255)
+            || (((kind >= 130 && kind <= 132) || kind == 143) && self.hops == 1)
+    }
+}
+
+/// Extension headers that are followed at most.
+const MAX_EXTENSIONS: u32 = 8;
+
+/// Parses the headers of `packet` into `out`.
+///
+/// # Errors
+/// `InvalidPacket` for a packet that is cut short, contradicts itself or carries a source route;
+/// `ExtensionHeaders` for an IPv6 chain that is too long, unknown or reroutes; `UnsupportedProtocol` for anything
+/// but IP.
+#[inline(always)]
+pub fn parse<P: Packet>(packet: &P, out: &mut Parsed) -> Result<(), DropReason> {
+    let mut head = Bytes::<40>::default();
+    let whole = packet.load(0, &mut head);
+    if !whole {
+        // A short IPv4 packet: 20 bytes of header and whatever follows are read apart.
+        let mut short = Bytes::<20>::default();
+        if !packet.load(0, &mut short) || short.0[0] >> 4 != 4 {
+            return Err(DropReason::InvalidPacket);
+        }
+        let mut i = 0;
+        while i < 20 {
+            head.0[i] = short.0[i];
+            i += 1;
+        }
+    }
+    match head.0[0] >> 4 {
+        4 => parse_v4(packet, &head, out)?,
+        6 => parse_v6(packet, &head, out)?,
+        _ => return Err(DropReason::UnsupportedProtocol),
+    }
+    if out.fragment == FRAGMENT_LATER { Ok(()) } else { parse_l4(packet, out) }
+}
+
+#[inline(always)]
+fn parse_v4<P: Packet>(packet: &P, head: &Bytes<40>, out: &mut Parsed) -> Result<(), DropReason> {
+    let header = (head.0[0] & 15) as u32 * 4;
+    let total = head.be16(2) as u32;
+    // A total length of 0 is a segmentation-offload packet above 64 KiB; one above the buffer is cut short.
+    let total = if total == 0 { packet.len() } else { total };
+    if header < 20 || total < header || total > packet.len() {
+        return Err(DropReason::InvalidPacket);
+    }
+    if header > 20 && has_source_route(packet, header) {
+        return Err(DropReason::InvalidPacket);
+    }
+    out.version = 4;
+    out.proto = head.0[9];
+    out.hops = head.0[8];
+    out.src = head.v4(12);
+    out.dst = head.v4(16);
+    out.l4 = header;
+    out.l4_len = total - header;
+    let fragment = head.be16(6);
+    out.fragment = fragment_kind(fragment & 0x1fff, fragment & 0x2000 != 0);
+    out.frag_id = head.be16(4) as u32;
+    Ok(())
+}
+
+#[inline(always)]
+fn fragment_kind(offset: u16, more: bool) -> u8 {
+    match (offset, more) {
+        (0, false) => WHOLE,
+        (0, true) => FRAGMENT_FIRST,
+        _ => FRAGMENT_LATER,
+    }
+}
+
+/// Loose or strict source route (RFC 791 3.1): the destination in the header is not where the packet goes.
+/// Options that cannot be walked count as one.
+#[inline(always)]
+fn has_source_route<P: Packet>(packet: &P, header: u32) -> bool {
+    let mut at = 20;
+    let mut steps = 0;
+    while steps < 40 {
+        if at >= header {
+            return false;
+        }
+        let mut option = Bytes::<2>::default();
+        if !packet.load(at, &mut option) {
+            return true;
+        }
+        match option.0[0] {
+            0 => return false,
+            1 => at += 1,
+            131 | 137 => return true,
+            _ if option.0[1] < 2 => return true,
+            _ => at += option.0[1] as u32,
+        }
+        steps += 1;
+    }
+    true
+}
+
+#[inline(always)]
+fn parse_v6<P: Packet>(packet: &P, head: &Bytes<40>, out: &mut Parsed) -> Result<(), DropReason> {
+    let total = head.be16(4) as u32;
+    // A payload length of 0 is a jumbogram or a segmentation-offload packet above 64 KiB (RFC 2675).
+    let total = if total == 0 { packet.len() } else { total + 40 };
+    if total < 40 || total > packet.len() {
+        return Err(DropReason::InvalidPacket);
+    }
+    out.version = 6;
+    out.hops = head.0[7];
+    out.src = head.v6(8);
+    out.dst = head.v6(24);
+    out.fragment = WHOLE;
+    let (mut next, mut at) = (head.0[6], 40u32);
+    let mut steps = 0;
+    while steps < MAX_EXTENSIONS {
+        if !is_extension(next) || out.fragment == FRAGMENT_LATER {
+            break;
+        }
+        let mut extension = Bytes::<8>::default();
+        if at > 2048 || !packet.load(at, &mut extension) {
+            return Err(DropReason::ExtensionHeaders);
+        }
+        match next {
+            44 => {
+                let field = extension.be16(2);
+                out.fragment = fragment_kind(field >> 3, field & 1 != 0);
+                out.frag_id = extension.be32(4);
+                at += 8;
+            }
+            51 => at += (extension.0[1] as u32 + 2) * 4,
+            // Segments left: the destination in the header is not the last one (RFC 8200 4.4).
+            43 if extension.0[3] != 0 => return Err(DropReason::ExtensionHeaders),
+            _ => at += (extension.0[1] as u32 + 1) * 8,
+        }
+        next = extension.0[0];
+        steps += 1;
+    }
+    if is_extension(next) && out.fragment != FRAGMENT_LATER || !is_upper_layer(next) && !is_extension(next) {
+        return Err(DropReason::ExtensionHeaders);
+    }
+    if at > total {
+        return Err(DropReason::InvalidPacket);
+    }
+    out.proto = next;
+    out.l4 = at;
+    out.l4_len = total - at;
+    Ok(())
+}
+
+/// Hop-by-hop, routing, fragment, authentication, destination options.
+#[inline(always)]
+const fn is_extension(next: u8) -> bool {
+    matches!(next, 0 | 43 | 44 | 51 | 60)
+}
+
+/// Protocols that end an IPv6 chain. Everything else may be an extension header that hides the real ports.
+#[inline(always)]
+const fn is_upper_layer(next: u8) -> bool {
+    matches!(next, 4 | 6 | 17 | 33 | 41 | 47 | 50 | 58 | 88 | 89 | 103 | 112 | 115 | 132 | 136)
+}
+
+#[inline(always)]
+fn parse_l4<P: Packet>(packet: &P, out: &mut Parsed) -> Result<(), DropReason> {
+    let least = match out.proto {
+        proto::TCP => 20,
+        proto::UDP | proto::ICMP | proto::ICMPV6 => 8,
+        proto::SCTP => 12,
+        _ => return Ok(()),
+    };
+    let mut l4 = Bytes::<8>::default();
+    // A first fragment too short for its ports is a classic way round a filter (RFC 1858): invalid.
+    if out.l4_len < least || !packet.load(out.l4, &mut l4) {
+        return Err(DropReason::InvalidPacket);
+    }
+    if out.proto == proto::ICMP || out.proto == proto::ICMPV6 {
+        out.sport = l4.be16(0);
+        out.dport = out.sport;
+        out.icmp_id = l4.be16(4);
+        return Ok(());
+    }
+    out.sport = l4.be16(0);
+    out.dport = l4.be16(2);
+    if out.proto == proto::TCP {
+        let mut rest = Bytes::<2>::default();
+        if !packet.load(out.l4 + 12, &mut rest) {
+            return Err(DropReason::InvalidPacket);
+        }
+        out.seq = l4.be32(4);
+        out.tcp_header = (rest.0[0] >> 4) * 4;
+        out.tcp_flags = rest.0[1];
+        if out.tcp_header < 20 || out.tcp_header as u32 > out.l4_len {
+            return Err(DropReason::InvalidPacket);
+        }
+    }
+    Ok(())
+}
+
+/// The packet that an ICMP error quotes, as far as its ports: source, destination, protocol, ports. `None` when the
+/// quote is too short, a later fragment, or hidden behind extension headers: then the error is judged as ICMP.
+#[inline(always)]
+pub fn quoted<P: Packet>(packet: &P, outer: &Parsed, out: &mut Parsed) -> bool {
+    let at = outer.l4 + 8;
+    let mut head = Bytes::<20>::default();
+    if !packet.load(at, &mut head) {
+        return false;
+    }
+    let l4 = if outer.version == 4 && head.0[0] >> 4 == 4 {
+        out.proto = head.0[9];
+        out.src = head.v4(12);
+        out.dst = head.v4(16);
+        if head.be16(6) & 0x1fff != 0 {
+            return false;
+        }
+        at + (head.0[0] & 15) as u32 * 4
+    } else if outer.version == 6 && head.0[0] >> 4 == 6 {
+        let mut addrs = Bytes::<32>::default();
+        if !packet.load(at + 8, &mut addrs) {
+            return false;
+        }
+        out.proto = head.0[6];
+        out.src = addrs.v6(0);
+        out.dst = addrs.v6(16);
+        at + 40
+    } else {
+        return false;
+    };
+    let mut ports = Bytes::<8>::default();
+    if !packet.load(l4, &mut ports) {
+        return false;
+    }
+    out.version = outer.version;
+    out.sport = ports.be16(0);
+    out.dport = ports.be16(2);
+    out.icmp_id = ports.be16(4);
+    if out.proto == proto::ICMP || out.proto == proto::ICMPV6 {
+        out.dport = out.sport;
+        return out.is_echo();
+    }
+    matches!(out.proto, proto::TCP | proto::UDP | proto::SCTP)
+}
