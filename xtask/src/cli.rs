@@ -1,0 +1,93 @@
+//! The command line: parses and hands over, decides nothing.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::{cargo, ci, setup, test, thin, tidy, vm};
+
+/// Tasks of the Egret repository.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Install what this machine lacks (Debian 12 as root), or say what it lacks.
+    Setup {
+        /// Which needs to look at.
+        #[arg(value_enum, default_values_t = [setup::Tier::Bpf, setup::Tier::Lint, setup::Tier::Test, setup::Tier::Vm])]
+        tiers: Vec<setup::Tier>,
+    },
+    /// Build the BPF object and every binary.
+    Build {
+        /// Arguments for cargo build, such as --release.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Run tests; without a tier: unit, kernel and netns.
+    Test {
+        /// What to run.
+        #[arg(value_enum)]
+        tiers: Vec<test::Tier>,
+        /// Names, or parts of names, of the tests to run.
+        #[arg(last = true)]
+        filter: Vec<String>,
+    },
+    /// Run one command inside the VM that `test vm` uses.
+    Vm {
+        /// Seconds until the VM is ended.
+        #[arg(long, default_value_t = 300)]
+        timeout: u64,
+        /// The command; it is copied into the VM with its libraries.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        command: Vec<String>,
+    },
+    /// Compare each program's verified instructions with the checked-in budget.
+    Verify {
+        /// Write the budget anew.
+        #[arg(long)]
+        update: bool,
+    },
+    /// Run the benchmarks.
+    Bench {
+        /// Arguments for the benchmark program.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Run the demonstration: real programs under `egret run` in a world of network namespaces.
+    Demo {
+        /// Arguments for the demonstration program, such as --json.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Check the conventions that no compiler checks.
+    Tidy,
+    /// Format check and clippy, the BPF programs included.
+    Lint,
+    /// Everything that a change must pass.
+    Ci,
+}
+
+/// Parses the command line and does the task.
+pub(crate) fn run() -> Result<()> {
+    match Cli::parse().task {
+        Task::Setup { tiers } => setup::ensure(&tiers),
+        Task::Build { args } => {
+            setup::ensure(&[setup::Tier::Bpf])?;
+            cargo::build_bins(&args).map(drop)
+        }
+        Task::Test { tiers, filter } => test::run(&tiers, &filter),
+        Task::Vm { timeout, command } => vm::run_command(&command, Duration::from_secs(timeout)),
+        Task::Verify { update } => thin::verify(update),
+        Task::Bench { args } => thin::bench(&args),
+        Task::Demo { args } => thin::demo(&args),
+        Task::Tidy => tidy::run(),
+        Task::Lint => ci::lint(),
+        Task::Ci => ci::run(),
+    }
+}

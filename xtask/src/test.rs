@@ -1,0 +1,100 @@
+//! `xtask test`: picks tests by tier and runs them under nextest.
+//!
+//! | tier | what | needs |
+//! |---|---|---|
+//! | unit | `egret-common`, `egret-core`, `xtask` | nothing |
+//! | kernel | the library tests of `egret` and `egret-tests`, `tests/tests/kernel_*.rs` and every file without a tier | root, BPF |
+//! | netns | `tests/tests/netns_*.rs` | root, network namespaces |
+//! | vm | the kernel tier and a part of netns on kernel 6.1 (see `vm`) | qemu |
+//!
+//! Together unit, kernel and netns cover every test of the workspace: a new file can land in no gap.
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+
+use crate::{cargo, setup, sh, tally, tally::Tally, vm};
+
+/// A tier of tests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Tier {
+    /// Pure tests, no root.
+    Unit,
+    /// Tests against the running kernel.
+    Kernel,
+    /// Worlds of network namespaces.
+    Netns,
+    /// Kernel 6.1 in a VM.
+    Vm,
+    /// All of them.
+    All,
+}
+
+const PURE: &str = "(package(egret-common) + package(egret-core) + package(xtask))";
+const NETNS: &str = "(package(egret-tests) & binary(/^netns_/))";
+
+impl Tier {
+    /// nextest's filter for this tier.
+    fn filter(self) -> String {
+        match self {
+            Self::Unit => PURE.to_owned(),
+            Self::Kernel => format!("not ({PURE} + {NETNS})"),
+            Self::Netns => NETNS.to_owned(),
+            Self::Vm | Self::All => unreachable!("not a nextest tier"),
+        }
+    }
+}
+
+/// Runs `tiers` (none: unit, kernel, netns), limited to tests whose name contains one of `names`.
+pub(crate) fn run(tiers: &[Tier], names: &[String]) -> Result<()> {
+    let tiers: &[Tier] = match tiers {
+        [] => &[Tier::Unit, Tier::Kernel, Tier::Netns],
+        t if t.contains(&Tier::All) => &[Tier::Unit, Tier::Kernel, Tier::Netns, Tier::Vm],
+        t => t,
+    };
+    let mut tally = Tally::default();
+    let result = tiers.iter().try_for_each(|tier| run_tier(*tier, names, &mut tally));
+    println!("tests: {tally}");
+    result
+}
+
+/// Runs one tier and adds to `tally`.
+pub(crate) fn run_tier(tier: Tier, names: &[String], tally: &mut Tally) -> Result<()> {
+    match tier {
+        Tier::All => unreachable!("taken apart by the caller"),
+        Tier::Vm => {
+            setup::ensure(&[setup::Tier::Bpf, setup::Tier::Test, setup::Tier::Vm])?;
+            vm::run_tests(names, tally)
+        }
+        // Only the pure packages are built: this works without the BPF toolchain.
+        Tier::Unit => {
+            let mut command = nextest(tier, names);
+            command.args(["-p", "egret-common", "-p", "egret-core", "-p", "xtask"]);
+            tally::run(&mut command, tally)
+        }
+        Tier::Kernel | Tier::Netns => {
+            if !sh::is_root() {
+                bail!(sh::Failed::new(
+                    format!("the {tier:?} tests load programs and make namespaces: run them as root"),
+                    77
+                ));
+            }
+            setup::ensure(&[setup::Tier::Bpf, setup::Tier::Test])?;
+            let built = cargo::build_bins(&[])?;
+            let mut command = nextest(tier, names);
+            command.args(cargo::HOST_PACKAGES);
+            cargo::with_egret(&mut command, &built)?;
+            tally::run(&mut command, tally)
+        }
+    }
+}
+
+fn nextest(tier: Tier, names: &[String]) -> std::process::Command {
+    let mut command = sh::command("cargo");
+    command.args(["nextest", "run", "--filterset", &tier.filter()]);
+    // A filter by name may leave a tier without tests; a tier that has none at all is an error.
+    if !names.is_empty() {
+        command.arg("--no-tests=pass");
+    }
+    command.args(names);
+    command
+}

@@ -1,0 +1,4 @@
+//! (placeholder)
+pub(crate) fn run() -> anyhow::Result<()> {
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! The VM: the oldest kernel that Egret supports (6.1, Debian 12's), emulated without KVM.
+//!
+//! ```text
+//! kernel (package, modules) ─┐
+//! root (host's files + libs) ┴─> initramfs ─> boot (qemu, serial) ─> "EGRET-VM-EXIT code"
+//! ```
+//! What runs inside is copied from this machine to the same paths, so a test finds its golden files and the
+//! binary under test where it was compiled to look for them, and no second build is needed.
+
+mod boot;
+mod init;
+mod kernel;
+mod root;
+
+use std::{path::Path, time::Duration};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use self::{init::Job, root::Root};
+use crate::{cargo, setup, sh, tally::Tally};
+
+/// Programs that tests and the demonstration start.
+const PROGRAMS: &[&str] = &["ip", "tc", "ss", "curl", "dig", "getent", "python3", "setpriv", "capsh", "nft"];
+/// netns tests whose name contains this word also run in the VM: a few, since emulation is slow.
+const NETNS_PART: &str = "smoke";
+const TESTS_TIMEOUT: Duration = Duration::from_secs(900);
+
+/// Runs the kernel tier, the smoke part of netns and the demonstration's core steps in the VM.
+pub(crate) fn run_tests(names: &[String], tally: &mut Tally) -> Result<()> {
+    let bins = cargo::build_bins(&[])?;
+    let tests = cargo::build_tests()?;
+    let egret = cargo::binary(&bins, "egret").context("cargo built no binary `egret`")?;
+    let mut root = Root::new()?;
+    root.add_programs(PROGRAMS)?;
+    root.add_binary(&egret.path)?;
+    root.add_tree(&sh::workspace().join("tests/golden"))?;
+
+    let mut jobs = Vec::new();
+    let picked = tests.iter().filter(|t| t.package == "egret-tests" && t.kind == "test");
+    for test in picked {
+        let filter = match names {
+            [] if test.name.starts_with("netns_") => vec![NETNS_PART.to_owned()],
+            names => names.to_vec(),
+        };
+        root.add_binary(&test.path)?;
+        let mut argv = vec![test.path.display().to_string(), "--test-threads=2".into()];
+        argv.extend(filter);
+        jobs.push(Job { name: test.name.clone(), folder: test.folder.clone(), argv });
+    }
+    ensure!(!jobs.is_empty(), "tests/tests holds no test file to run in the VM");
+    if let (Some(demo), []) = (cargo::binary(&bins, "demo"), names) {
+        root.add_binary(&demo.path)?;
+        let argv = vec![demo.path.display().to_string(), "--core".into()];
+        jobs.push(Job { name: "demo".into(), folder: sh::workspace().into(), argv });
+    }
+    root.set_env("EGRET_BIN", &egret.path.display().to_string());
+    root.set_env("EGRET_VM", "1");
+    let before = *tally;
+    finish(boot(&mut root, &jobs, TESTS_TIMEOUT, tally)?)?;
+    ensure!(tally.passed > before.passed, "no test ran in the VM");
+    Ok(())
+}
+
+/// Runs one command in the VM; its program may be a path or a name on the PATH.
+pub(crate) fn run_command(command: &[String], timeout: Duration) -> Result<()> {
+    setup::ensure(&[setup::Tier::Vm])?;
+    let (program, args) = command.split_first().context("no command")?;
+    let mut root = Root::new()?;
+    root.add_programs(PROGRAMS)?;
+    let here = std::env::current_dir()?.join(program);
+    let path = if program.contains('/') { Some(here) } else { sh::find(program) };
+    let path = path.filter(|p| p.is_file()).with_context(|| format!("{program}: not found"))?;
+    root.add_binary(&path)?;
+    let mut argv = vec![path.display().to_string()];
+    argv.extend(args.iter().cloned());
+    let job = Job { name: program.clone(), folder: Path::new("/").into(), argv };
+    finish(boot(&mut root, &[job], timeout, &mut Tally::default())?)
+}
+
+fn boot(root: &mut Root, jobs: &[Job], timeout: Duration, tally: &mut Tally) -> Result<i32> {
+    let kernel = kernel::fetch()?;
+    let modules = kernel.modules()?;
+    for job in jobs {
+        root.add_folder(&job.folder)?;
+    }
+    root.add_init(&init::script(&modules, root.env(), jobs))?;
+    for module in &modules {
+        root.add_module(module)?;
+    }
+    let image = root.pack()?;
+    boot::run(&kernel.image, &image, timeout, tally)
+}
+
+fn finish(code: i32) -> Result<()> {
+    match code {
+        0 => Ok(()),
+        code => bail!(sh::Failed::new(
+            format!("the VM's jobs ended with {code}"),
+            u8::try_from(code).unwrap_or(1)
+        )),
+    }
+}
