@@ -4,7 +4,7 @@
 use crate::grant::{self, GrantTime};
 use crate::ids::{self, ClassId, EndpointId, SetId, identity};
 use crate::maps::{
-    Endpoint, Grants, MAX_CHUNKS, OUTCOME_ALLOW, OUTCOME_DENY, OUTCOME_NONE, PortRule, RULES_PER_CHUNK, RuleChunk,
+    Endpoint, GRANT_SLOTS, Grants, MAX_CHUNKS, OUTCOME_ALLOW, OUTCOME_DENY, OUTCOME_NONE, PortRule, RULES_PER_CHUNK, RuleChunk,
     RuleKey, SET_ANY, SET_CIDR, SET_IDENTITY, SET_ISOLATED, SET_NAMES,
 };
 use crate::net::{Addr, Direction, proto};
@@ -162,21 +162,25 @@ pub fn decide<T: Tables>(tables: &T, endpoint: &Endpoint, question: &Question) -
         cookie: 0,
     };
     let names = features & SET_NAMES != 0 && matches!(question.direction, Direction::Egress);
+    let candidates = candidates(tables, endpoint, set, features, names, remote);
     let mut known = Known::default();
-    if names {
-        known = add_names(tables, endpoint, set, question, &mut tally);
-    }
-    if features & SET_ANY != 0 {
-        add_class(tables, set, ids::CLASS_ANY, question, &mut tally);
-    }
-    if features & SET_IDENTITY != 0 {
-        let class = tables.identity(remote).unwrap_or(identity::WORLD);
-        add_class(tables, set, class, question, &mut tally);
-    }
-    if features & SET_CIDR != 0
-        && let Some(class) = tables.cidr_class(set, remote)
-    {
-        add_class(tables, set, class, question, &mut tally);
+    let mut i = 0;
+    while i < CANDIDATES {
+        let candidate = candidates[i];
+        i += 1;
+        if candidate.class == ABSENT {
+            continue;
+        }
+        let rule = rule_of(tables, set, candidate.class, question.proto, question.port);
+        match rule {
+            Some(rule) if candidate.expired == 0 => tally.add(candidate.class, &rule),
+            Some(_) => {
+                known.expired = candidate.class;
+                known.expired_ticks = candidate.expired;
+            }
+            None if candidate.expired == 0 && ids::is_name_class(candidate.class) => known.live = candidate.class,
+            None => {}
+        }
     }
     match tally.outcome(features & SET_ISOLATED != 0) {
         Some(true) => Decision { deny: None, class: tally.class, cookie: tally.cookie, age: 0 },
@@ -187,11 +191,52 @@ pub fn decide<T: Tables>(tables: &T, endpoint: &Endpoint, question: &Question) -
     }
 }
 
+/// One class that the remote may stand for.
+#[derive(Clone, Copy)]
+struct Candidate {
+    class: ClassId,
+    /// Ticks since the grant ended; 0 = live (or not a name).
+    expired: GrantTime,
+}
+
+/// Eight names, the any class, the identity, the longest CIDR.
+const CANDIDATES: usize = GRANT_SLOTS + 3;
+/// No class.
+const ABSENT: ClassId = ClassId::MAX;
+
 #[inline(always)]
-fn add_class<T: Tables>(tables: &T, set: SetId, class: ClassId, question: &Question, tally: &mut Tally) {
-    if let Some(rule) = rule_of(tables, set, class, question.proto, question.port) {
-        tally.add(class, &rule);
+fn candidates<T: Tables>(
+    tables: &T,
+    endpoint: &Endpoint,
+    set: SetId,
+    features: u32,
+    names: bool,
+    remote: &Addr,
+) -> [Candidate; CANDIDATES] {
+    let mut list = [Candidate { class: ABSENT, expired: 0 }; CANDIDATES];
+    if names && let Some(grants) = tables.grants(endpoint.id, remote) {
+        let now = tables.grant_now();
+        let mut i = 0;
+        while i < GRANT_SLOTS {
+            let slot = grants.slots[i];
+            if slot != 0 {
+                list[i] = Candidate { class: grant::class(slot), expired: grant::expired_for(slot, now) };
+            }
+            i += 1;
+        }
     }
+    if features & SET_ANY != 0 {
+        list[GRANT_SLOTS].class = ids::CLASS_ANY;
+    }
+    if features & SET_IDENTITY != 0 {
+        list[GRANT_SLOTS + 1].class = tables.identity(remote).unwrap_or(identity::WORLD);
+    }
+    if features & SET_CIDR != 0
+        && let Some(class) = tables.cidr_class(set, remote)
+    {
+        list[GRANT_SLOTS + 2].class = class;
+    }
+    list
 }
 
 /// What the names of an address said when none of them opened it.
@@ -201,45 +246,8 @@ struct Known {
     live: ClassId,
     /// An expired name that would open the port.
     expired: ClassId,
-    /// Its age in seconds.
-    age: u32,
-    /// Some expired name, whatever its ports.
-    stale: bool,
-}
-
-#[inline(always)]
-fn add_names<T: Tables>(
-    tables: &T,
-    endpoint: &Endpoint,
-    set: SetId,
-    question: &Question,
-    tally: &mut Tally,
-) -> Known {
-    let mut known = Known::default();
-    let Some(grants) = tables.grants(endpoint.id, &question.remote) else {
-        return known;
-    };
-    let now = tables.grant_now();
-    let mut i = 0;
-    while i < crate::maps::GRANT_SLOTS {
-        let slot = grants.slots[i];
-        i += 1;
-        let class = grant::class(slot);
-        if class == 0 {
-            continue;
-        }
-        let live = grant::expires(slot) > now;
-        match rule_of(tables, set, class, question.proto, question.port) {
-            Some(rule) if live => tally.add(class, &rule),
-            Some(_) => {
-                known.expired = class;
-                known.age = grant::secs_of_ticks(now - grant::expires(slot));
-            }
-            None if live => known.live = class,
-            None => known.stale = true,
-        }
-    }
-    known
+    /// Ticks since it expired.
+    expired_ticks: GrantTime,
 }
 
 /// The reason when no rule matches: is the address known under a name, was it, or should it be?
@@ -257,7 +265,7 @@ fn explain<T: Tables>(
         return deny(DropReason::NoRule, 0, 0);
     }
     if known.expired != 0 {
-        return deny(DropReason::NameExpired, known.expired, known.age);
+        return deny(DropReason::NameExpired, known.expired, grant::secs_of_ticks(known.expired_ticks));
     }
     if known.live != 0 {
         return deny(DropReason::NamePortMismatch, known.live, 0);

@@ -63,6 +63,19 @@ pub const fn expires(slot: u64) -> GrantTime {
     slot as GrantTime
 }
 
+/// Ticks since a slot ended, at least 1; 0 while it is live.
+#[inline(always)]
+#[must_use]
+pub const fn expired_for(slot: u64, now: GrantTime) -> GrantTime {
+    if expires(slot) > now {
+        0
+    } else if expires(slot) == now {
+        1
+    } else {
+        now - expires(slot)
+    }
+}
+
 /// The slot into which a grant of `class` goes, and what stands there: the one that holds the class already, else a
 /// free one, else the one that expired first. `None`: all are live, the grant is refused (and counted).
 #[inline(always)]

@@ -11,11 +11,11 @@
 
 pub mod conntrack;
 pub mod decide;
-//DNS
+pub mod dns;
 pub mod event;
 pub mod grant;
 pub mod ids;
-//JUDGE
+pub mod judge;
 pub mod maps;
 pub mod net;
 pub mod packet;

@@ -41,6 +41,9 @@ pub const ENDPOINT_LOOPBACK: u32 = 1 << 3;
 /// Every destination is written to `DESTINATIONS` (`egret run`: the report and `--write-policy`).
 pub const ENDPOINT_REPORT: u32 = 1 << 4;
 
+/// Some trusted resolver listens on another port than 53.
+pub const ENDPOINT_DNS_PORTS: u32 = 1 << 5;
+
 /// The direction is isolated: what no rule allows is denied.
 pub const SET_ISOLATED: u32 = 1;
 /// The set has rules for the any class.
