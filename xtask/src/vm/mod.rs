@@ -19,8 +19,10 @@ use anyhow::{Context, Result, bail, ensure};
 use self::{init::Job, root::Root};
 use crate::{cargo, setup, sh, tally::Tally};
 
-/// Programs that tests and the demonstration start.
-const PROGRAMS: &[&str] = &["ip", "tc", "ss", "curl", "dig", "getent", "python3", "setpriv", "capsh", "nft"];
+/// Programs that tests and the demonstration start; every other name is busybox. The shells are real because
+/// busybox's prefers its own applets to the real programs.
+const PROGRAMS: &[&str] =
+    &["sh", "bash", "ip", "tc", "ss", "curl", "dig", "getent", "python3", "setpriv", "capsh", "nft"];
 /// netns tests whose name contains this word also run in the VM: a few, since emulation is slow.
 const NETNS_PART: &str = "smoke";
 const TESTS_TIMEOUT: Duration = Duration::from_secs(900);
