@@ -1,1 +1,27 @@
-//! (placeholder)
+//! The test harness: worlds of network namespaces, a resolver that sends any bytes, servers on any
+//! address, a probe that makes every kind of socket, packets by hand, and a search for what was left
+//! behind.
+//!
+//! ```text
+//!            ┌ d  resolver 10.7.0.53, 2001:db8:7::53      netns    World, Ns, Place (what a process sees)
+//!   c ── r ──┤                                            dnsd     Dnsd, Zone, raw messages
+//!  client    └ w  192.0.2.0/24 198.51.100.0/24            servers  listeners, echo, capture
+//!                 203.0.113.0/24 2001:db8:a::/48          probe    sockets made inside `c`, driven by the test
+//! ```
+//!
+//! Nothing here knows Egret's maps or its compiler: [`egret`] only starts the binary and reads its
+//! report. [`lab`] puts all of it together for the scenario tests.
+
+pub mod dnsd;
+pub mod egret;
+pub mod exec;
+pub mod lab;
+pub mod lock;
+pub mod netns;
+pub mod packet;
+pub mod probe;
+pub mod report;
+pub mod residue;
+pub mod servers;
+pub mod traffic;
+pub mod wait;

@@ -1,0 +1,11 @@
+//! Packets byte by byte for the tests that hand them to a program: IPv4 with options and fragments, IPv6
+//! with extension headers, TCP, UDP, SCTP, ICMP with right checksums. And a seeded source of random and
+//! mutated ones. Needs no socket.
+
+mod build;
+mod checksum;
+mod random;
+
+pub use build::{Ext, Frame, L4, Packet, tcp};
+pub use checksum::internet;
+pub use random::{Rng, mutate, random_bytes, random_dns, random_packet};
