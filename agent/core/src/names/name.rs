@@ -2,6 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
+use egret_common::maps::NAME_CAP;
 use thiserror::Error;
 
 /// Longest label, in octets (RFC 1035 2.3.4).
@@ -129,6 +130,15 @@ impl Name {
         }
         wire.push(0);
         wire
+    }
+
+    /// The key of `NAME_EXACT`: wire order without the root label, padded with zero.
+    #[must_use]
+    pub fn to_key(&self) -> [u8; NAME_CAP] {
+        let wire = self.to_wire();
+        let mut key = [0; NAME_CAP];
+        key[..wire.len()].copy_from_slice(&wire);
+        key
     }
 
     /// The text back to front, closed by a dot: `moc.elpmaxe.` for `example.com`. A name lies under a suffix

@@ -125,6 +125,12 @@ impl Pattern {
         Ok(Self(if wild { Kind::DeepSuffix(name) } else { Kind::Exact(name) }))
     }
 
+    /// The pattern that matches `name` and nothing else.
+    #[must_use]
+    pub fn exact(name: Name) -> Self {
+        Self(Kind::Exact(name))
+    }
+
     /// What the pattern can match, by the table that can hold it.
     #[must_use]
     pub fn kind(&self) -> &Kind {

@@ -36,11 +36,27 @@ fn n_a01_what_a_star_covers() {
     check("****.example.com", &["a.b.c.example.com"], &["example.com"]);
     check("*example.com", &["example.com", "sub-example.com"], &["www.example.com"]);
     check("**example.com", &["example.com", "subexample.com"], &["www.example.com"]);
-    check("sub*.example.com", &["sub.example.com", "subdomain.example.com"], &["www.example.com", "example.com"]);
-    check("a.*.example.com", &["a.b.example.com"], &["a.example.com", "a.b.c.example.com", "b.b.example.com"]);
+    check(
+        "sub*.example.com",
+        &["sub.example.com", "subdomain.example.com"],
+        &["www.example.com", "example.com"],
+    );
+    check(
+        "a.*.example.com",
+        &["a.b.example.com"],
+        &["a.example.com", "a.b.c.example.com", "b.b.example.com"],
+    );
     check("a.**.example.com", &["a.b.example.com"], &["a.b.c.example.com"]);
-    check("**.s*.example.com", &["a.s1.example.com", "a.b.s.example.com"], &["s1.example.com", "a.t.example.com"]);
-    check("a*b*c.example", &["abc.example", "axbxc.example", "abbcc.example"], &["ab.example", "abcd.example"]);
+    check(
+        "**.s*.example.com",
+        &["a.s1.example.com", "a.b.s.example.com"],
+        &["s1.example.com", "a.t.example.com"],
+    );
+    check(
+        "a*b*c.example",
+        &["abc.example", "axbxc.example", "abbcc.example"],
+        &["ab.example", "abcd.example"],
+    );
     for all in ["*", "**", "*.", "***."] {
         check(all, &["example.com", "a.b.example.com", "localhost"], &[]);
     }
@@ -63,7 +79,9 @@ fn n_a01_kinds() {
     assert_eq!(kind("**.example.com"), "deep");
     assert_eq!(kind("***.example.com"), "deep");
     assert_eq!(kind("*"), "all");
-    for slow in ["sub*.example.com", "a.*.example.com", "*.*.example.com", "**.*.example.com", "**example.com"] {
+    for slow in
+        ["sub*.example.com", "a.*.example.com", "*.*.example.com", "**.*.example.com", "**example.com"]
+    {
         assert_eq!(kind(slow), "slow", "{slow}");
     }
 }

@@ -1,0 +1,5 @@
+//! DNS as the agent sees it: full parsing, what was learned, and for how long it holds.
+//!
+//! Owns: the slow path behind the kernel's scanner. Must not know: policies, sockets, clocks.
+
+pub mod lifetime;

@@ -1,0 +1,178 @@
+//! Random policies over a small alphabet, so that rules, names and addresses often meet.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use egret_common::net::Direction;
+use egret_core::{
+    eval::KnownName,
+    names::{Name, Pattern},
+    policy::{CidrPeer, Effect, Entity, Isolation, Origin, Peers, Policy, Rule},
+    ports::{PortRange, Ports, Proto},
+};
+use proptest::{collection::vec, option, prelude::*, sample::select};
+
+/// One question to all readings.
+#[derive(Debug, Clone)]
+pub struct Probe {
+    pub direction: Direction,
+    pub remote: IpAddr,
+    pub names: Vec<KnownName>,
+    pub proto: u8,
+    pub port: u16,
+}
+
+const PATTERNS: &[&str] = &[
+    "a.x", "b.x", "x", "a.b.x", "*.x", "**.x", "*.b.x", "**.b.x", "*", "a*.x", "a.*.x", "**.a*.x", "*b.x",
+    "a.y", "**.y",
+];
+const NAMES: &[&str] = &[
+    "x", "a.x", "b.x", "ab.x", "a.b.x", "c.b.x", "a.c.b.x", "y", "a.y", "b.a.y", "a.x.s", "b.b.x.s",
+    "c.y.d.s", "s", "d.s", "z",
+];
+const NETS: &[&str] = &[
+    "0.0.0.0/0",
+    "10.0.0.0/8",
+    "10.1.0.0/16",
+    "10.1.2.0/24",
+    "10.1.2.3/32",
+    "192.0.2.0/24",
+    "::/0",
+    "2001:db8::/32",
+    "2001:db8:1::/48",
+    "64:ff9b::/96",
+    "64:ff9b::a00:0/104",
+];
+const ADDRESSES: &[&str] = &[
+    "10.0.0.0",
+    "10.1.0.1",
+    "10.1.2.3",
+    "10.255.255.255",
+    "11.0.0.0",
+    "192.0.2.1",
+    "198.51.100.1",
+    "2001:db8::1",
+    "2001:db8:1::1",
+    "2001:db9::1",
+    "64:ff9b::a01:203",
+    "64:ff9b::c000:201",
+    "::ffff:10.1.2.3",
+    "203.0.113.1",
+    "203.0.113.6",
+    "203.0.113.7",
+];
+
+/// Two search domains, one below the other.
+pub fn search() -> Vec<Name> {
+    ["s", "d.s"].iter().map(|n| Name::parse(n).unwrap()).collect()
+}
+
+/// Addresses that belong to the host, a node, the API server.
+pub fn identities() -> BTreeMap<IpAddr, u32> {
+    [("203.0.113.1", 1), ("203.0.113.6", 6), ("203.0.113.7", 7)].map(|(a, i)| (a.parse().unwrap(), i)).into()
+}
+
+pub fn any_name() -> impl Strategy<Value = Name> {
+    select(NAMES).prop_map(|n| Name::parse(n).unwrap())
+}
+
+pub fn any_probe() -> impl Strategy<Value = Probe> {
+    let known = (any_name(), any::<bool>()).prop_map(|(name, expired)| KnownName { name, expired });
+    let names = vec(known, 0..3).prop_map(|mut names| {
+        let mut seen = BTreeSet::new();
+        names.retain(|k| seen.insert(k.name.clone()));
+        names
+    });
+    let direction = prop_oneof![4 => Just(Direction::Egress), 1 => Just(Direction::Ingress)];
+    (direction, select(ADDRESSES), names, select(&[1u8, 6, 6, 6, 17, 58, 132, 47][..]), any_port()).prop_map(
+        |(direction, remote, names, proto, port)| Probe {
+            direction,
+            remote: remote.parse().unwrap(),
+            names,
+            proto,
+            port,
+        },
+    )
+}
+
+fn any_port() -> impl Strategy<Value = u16> {
+    select(&[0u16, 53, 79, 80, 81, 82, 443, 5353, 8000, 65535, 0x0800][..])
+}
+
+fn any_ports() -> impl Strategy<Value = Ports> {
+    let proto = select(&[Proto::Tcp, Proto::Tcp, Proto::Udp, Proto::Sctp, Proto::Icmp][..]);
+    let range = (proto, any_port(), any_port())
+        .prop_map(|(proto, a, b)| PortRange::new(proto, a.min(b), a.max(b)).unwrap());
+    prop_oneof![1 => Just(Ports::All), 4 => vec(range, 1..4).prop_map(Ports::Only)]
+}
+
+fn any_patterns() -> impl Strategy<Value = Vec<Pattern>> {
+    vec(select(PATTERNS).prop_map(|p| Pattern::match_pattern(p).unwrap()), 1..3)
+}
+
+fn any_cidr() -> impl Strategy<Value = CidrPeer> {
+    (select(NETS), vec(select(NETS), 0..3)).prop_map(|(net, except)| {
+        let net: ipnet::IpNet = net.parse().unwrap();
+        let except = except.iter().map(|e| e.parse().unwrap()).filter(|e| net.contains(e)).collect();
+        CidrPeer { net, except }
+    })
+}
+
+fn any_peers() -> impl Strategy<Value = Peers> {
+    let entity = select(
+        &[
+            Entity::All,
+            Entity::World,
+            Entity::Cluster,
+            Entity::Host,
+            Entity::RemoteNode,
+            Entity::KubeApiserver,
+            Entity::None,
+        ][..],
+    );
+    prop_oneof![
+        1 => Just(Peers::Any),
+        1 => Just(Peers::Nobody),
+        1 => Just(Peers::Resolvers),
+        6 => any_patterns().prop_map(Peers::Names),
+        5 => vec(any_cidr(), 1..3).prop_map(Peers::Cidrs),
+        3 => vec(entity, 1..3).prop_map(|e| Peers::Entities(e.into_iter().collect())),
+    ]
+}
+
+/// A rule within the limits of the API: names and `rules.dns` only where egress is allowed.
+fn any_rule() -> impl Strategy<Value = Rule> {
+    let direction = prop_oneof![4 => Just(Direction::Egress), 1 => Just(Direction::Ingress)];
+    let effect = prop_oneof![3 => Just(Effect::Allow), 1 => Just(Effect::Deny)];
+    (direction, effect, any_peers(), any_ports(), option::weighted(0.2, any_patterns()), 0..1000u32).prop_map(
+        |(direction, effect, peers, ports, dns, n)| {
+            let by_name = matches!(peers, Peers::Names(_));
+            let dns = if by_name { None } else { dns };
+            let plain = dns.is_none() && !by_name;
+            let (direction, effect) =
+                if plain { (direction, effect) } else { (Direction::Egress, Effect::Allow) };
+            Rule { direction, effect, peers, ports, dns, path: format!("rule{n}") }
+        },
+    )
+}
+
+pub fn any_policies() -> impl Strategy<Value = Vec<Policy>> {
+    let isolation = prop_oneof![6 => Just(true), 1 => Just(false)];
+    let policy = (vec(any_rule(), 0..5), isolation, any::<bool>(), 0..100u32)
+        .prop_map(|(rules, egress, ingress, n)| Policy::new(origin(n), Isolation { egress, ingress }, rules));
+    vec(policy, 1..4)
+}
+
+fn origin(n: u32) -> Origin {
+    Origin { kind: "Test".into(), namespace: None, name: format!("p{n}") }
+}
+
+/// The same policy as one object per rule.
+pub fn one_rule_each(policy: &Policy) -> Vec<Policy> {
+    let alone = |rules| Policy::new(policy.origin().clone(), policy.isolates(), rules);
+    let mut out: Vec<Policy> = policy.rules().iter().map(|r| alone(vec![r.clone()])).collect();
+    out.push(alone(Vec::new()));
+    out
+}
