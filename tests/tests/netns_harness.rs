@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use egret_tests::dnsd::{Action, chunked, handler, raw};
 use egret_tests::lab::{Lab, RESOLVER};
 use egret_tests::netns::World;
-use egret_tests::packet::{L4, Packet};
+use egret_tests::packet::{self, Ext, L4, Packet};
 use egret_tests::probe::UdpMode;
 use egret_tests::residue::Residue;
-use egret_tests::servers::Proto;
+use egret_tests::servers::{Capture, Proto, Seen, dissect};
 use egret_tests::traffic::{curl, dig, getent, python_connect};
 
 const SOON: Duration = Duration::from_secs(3);
@@ -122,7 +122,7 @@ fn the_zone_truncates_rotates_and_changes() {
     lab.zone.rotate("turn.example.com", 5, &[&["192.0.2.1"], &["192.0.2.2"]]);
     let mut probe = lab.bare_session();
     assert_eq!(probe.resolve("pool.example.com").addresses.len(), 60);
-    assert_eq!(lab.queries().tcp().0, 1, "by TCP after a truncated answer");
+    assert!(lab.queries().tcp().0 > 0, "by TCP after a truncated answer");
     assert_eq!(probe.resolve("turn.example.com").first(), "192.0.2.1");
     assert_eq!(probe.resolve("turn.example.com").first(), "192.0.2.2");
     lab.zone.cname("alias.example.com", 5, "turn.example.com").set("turn.example.com", 5, &["192.0.2.3"]);
@@ -162,7 +162,7 @@ fn the_capture_sees_what_nobody_listens_to() {
     let capture = lab.capture();
     let mut probe = lab.bare_session();
     probe.datagrams(UdpMode::SendTo, &["203.0.113.7:4242"], false, &[1; 3000]);
-    let udp = |seen: &egret_tests::servers::Seen| seen.protocol == 17 && seen.fragment_offset > 0;
+    let udp = |seen: &Seen| seen.protocol == 17 && seen.fragment_offset > 0;
     assert!(capture.wait_for(SOON, udp).is_some(), "the fragments of a datagram");
     assert!(capture.count_to("203.0.113.7") >= 3);
     assert_eq!(capture.count_to("203.0.113.8"), 0);
@@ -191,31 +191,41 @@ fn the_residue_scan_detects() {
 #[test]
 fn packets_by_hand_have_right_checksums() {
     let Some(lab) = Lab::start() else { return };
-    // The receiving kernel checks what comes in by a raw socket: it answers only right packets.
-    let capture = lab.capture();
-    let echo = Packet::new("10.7.0.2", "192.0.2.77", L4::Icmp(8, 0, vec![0, 7, 0, 1, 9])).build();
-    let syn = Packet::tcp(("10.7.0.2", 41000), ("192.0.2.77", 443), egret_tests::packet::tcp::SYN).build();
-    lab.world.ns("c").run(|| {
-        send_raw(&echo, "192.0.2.77");
-        send_raw(&syn, "192.0.2.77");
-    });
-    assert!(capture.wait_for(SOON, |seen| seen.ports == Some((41000, 443))).is_some());
-    let end = Instant::now() + SOON;
-    while lab.hits().count(Proto::Tcp, "192.0.2.77:443") == 0 && Instant::now() < end {
-        // The kernel of `c` resets the connection that it does not know: only the SYN matters.
-        if capture.all().iter().any(|seen| seen.protocol == 6 && seen.bytes[33] & 4 != 0) {
-            return;
-        }
-        std::thread::yield_now();
+    // Packets from raw sockets are checked by the kernel that receives them: it answers only right ones.
+    let (v4, v6) = (("10.7.0.2", "192.0.2.77"), ("2001:db8:7::2", "2001:db8:a::77"));
+    let echo = |kind| L4::Icmp(kind, 0, vec![0, 7, 0, 1, 9]);
+    let syn = packet::tcp::SYN;
+    let packets = [
+        Packet::new(v4.0, v4.1, echo(8)),
+        Packet::tcp((v4.0, 41000), (v4.1, 443), syn).options(&[1, 1, 1]),
+        Packet::udp((v4.0, 41001), (v4.1, 5000), b"odd"),
+        Packet::new(v6.0, v6.1, echo(128)),
+        Packet::tcp((v6.0, 41002), (v6.1, 443), syn).ext(Ext::Destination(1)),
+        Packet::udp((v6.0, 41003), (v6.1, 5000), b"even").ext(Ext::HopByHop(0)).ext(Ext::Destination(0)),
+    ];
+    let answers = Capture::start(lab.world.ns("c"));
+    lab.world.ns("c").run(|| packets.iter().for_each(|packet| send_raw(&packet.build())));
+    for (source, protocol, ports) in [
+        (v4.1, 1, None),
+        (v4.1, 6, Some((443, 41000))),
+        (v4.1, 17, Some((5000, 41001))),
+        (v6.1, 58, None),
+        (v6.1, 6, Some((443, 41002))),
+        (v6.1, 17, Some((5000, 41003))),
+    ] {
+        let source: std::net::IpAddr = source.parse().expect("an address");
+        let wanted = |seen: &Seen| (seen.source, seen.protocol, seen.ports) == (source, protocol, ports);
+        assert!(answers.wait_for(SOON, wanted).is_some(), "{source} protocol {protocol}");
     }
 }
 
-fn send_raw(packet: &[u8], to: &str) {
-    use nix::sys::socket::{
-        AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, sendto, socket,
-    };
+/// Sends a whole IP packet as it is.
+fn send_raw(bytes: &[u8]) {
+    use nix::sys::socket::*;
     use std::os::fd::AsRawFd;
-    let fd = socket(AddressFamily::Inet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw).unwrap();
-    let to: std::net::SocketAddrV4 = format!("{to}:0").parse().unwrap();
-    sendto(fd.as_raw_fd(), packet, &SockaddrIn::from(to), MsgFlags::empty()).expect("send a raw packet");
+    let to = dissect(bytes.to_vec()).expect("an IP packet").destination;
+    let family = if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let raw = socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw).expect("a raw socket");
+    let to = SockaddrStorage::from(std::net::SocketAddr::new(to, 0));
+    sendto(raw.as_raw_fd(), bytes, &to, MsgFlags::empty()).expect("send a raw packet");
 }

@@ -36,7 +36,7 @@ impl WorldBuilder {
         world = world
             .ip("r", "link add br0 type bridge mcast_snooping 0 forward_delay 0")
             .ip("r", "addr add 10.7.0.1/24 dev br0")
-            .ip("r", "-6 addr add 2001:db8:7::1/64 dev br0 nodad")
+            .ip("r", "addr add 2001:db8:7::1/64 dev br0 nodad")
             .ip("r", "link set br0 up")
             .veth(("r", "vc"), ("c", "eth0"))
             .veth(("r", "vd"), ("d", "eth0"))
@@ -61,13 +61,13 @@ impl WorldBuilder {
         ] {
             world = world
                 .ip(ns, &format!("route add default via {v4}"))
-                .ip(ns, &format!("-6 route add default via {v6}"));
+                .ip(ns, &format!("route add default via {v6}"));
         }
         for net in ["192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24"] {
             world = world.anyip("w", net).ip("r", &format!("route add {net} via 10.7.1.2"));
         }
         for net in ["2001:db8:a::/48", "64:ff9b::/96"] {
-            world = world.anyip("w", net).ip("r", &format!("-6 route add {net} via 2001:db8:71::2"));
+            world = world.anyip("w", net).ip("r", &format!("route add {net} via 2001:db8:71::2"));
         }
         world
     }
@@ -97,16 +97,14 @@ impl WorldBuilder {
     /// An address with its prefix length.
     #[must_use]
     pub fn address(self, ns: &str, device: &str, address: &str) -> Self {
-        let family = if address.contains(':') { "-6 " } else { "" };
         let nodad = if address.contains(':') { " nodad" } else { "" };
-        self.ip(ns, &format!("{family}addr add {address} dev {device}{nodad}"))
+        self.ip(ns, &format!("addr add {address} dev {device}{nodad}"))
     }
 
     /// Makes every address of `net` local to the namespace.
     #[must_use]
     pub fn anyip(self, ns: &str, net: &str) -> Self {
-        let family = if net.contains(':') { "-6 " } else { "" };
-        self.ip(ns, &format!("{family}route add local {net} dev lo"))
+        self.ip(ns, &format!("route add local {net} dev lo"))
     }
 
     /// Any further `ip` command; `{c}` stands for the full name of namespace `c`.

@@ -32,7 +32,7 @@ pub enum L4 {
 /// An IPv6 extension header.
 #[derive(Clone, Debug)]
 pub enum Ext {
-    /// Hop-by-hop options (0) with padding of so many 8-byte units beyond the first.
+    /// Hop-by-hop options (0), so many 8-byte units beyond the first.
     HopByHop(u8),
     /// Destination options (60).
     Destination(u8),
@@ -260,7 +260,9 @@ impl Ext {
     /// Its number, and its bytes with `next` behind it.
     fn bytes(&self, next: u8) -> (u8, Vec<u8>) {
         let options = |units: u8| {
-            let mut bytes = vec![next, units, 1, 4 + 8 * units];
+            // RFC 4727's experimental option, skipped by who does not know it: Linux takes no padding above
+            // seven bytes.
+            let mut bytes = vec![next, units, 0x1e, 4 + 8 * units];
             bytes.resize(8 + 8 * usize::from(units), 0);
             bytes
         };

@@ -113,7 +113,7 @@ fn receive(socket: &OwnedFd) -> Option<Seen> {
 }
 
 /// Reads an IP packet far enough for [`Seen`]; anything else is `None`.
-pub(crate) fn dissect(bytes: Vec<u8>) -> Option<Seen> {
+pub fn dissect(bytes: Vec<u8>) -> Option<Seen> {
     let (source, destination, protocol, at, offset) = match bytes.first()? >> 4 {
         4 if bytes.len() >= 20 => v4(&bytes)?,
         6 if bytes.len() >= 40 => v6(&bytes)?,

@@ -8,9 +8,7 @@ mod udp;
 
 use std::thread::{self, JoinHandle};
 
-#[cfg(test)]
-pub(crate) use capture::dissect;
-pub use capture::{Capture, Seen};
+pub use capture::{Capture, Seen, dissect};
 pub use log::{Hit, Hits, Proto};
 
 use crate::netns::Ns;
