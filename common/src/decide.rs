@@ -273,6 +273,9 @@ fn explain<T: Tables>(
     if rule_of(tables, set, ids::CLASS_NAMES_SUMMARY, question.proto, question.port).is_none() {
         return deny(DropReason::NoRule, 0, 0);
     }
+    if question.remote.is_forbidden_answer() {
+        return deny(DropReason::ForbiddenAnswerAddress, 0, 0);
+    }
     if tables.grants_overflowed(endpoint.id) {
         return deny(DropReason::MapFull, 0, 0);
     }

@@ -103,3 +103,37 @@ pub const DNS_TRUSTED: u8 = 32;
 const _: () = {
     assert!(size_of::<FlowEvent>() == 96 && size_of::<DnsEvent>() == 96);
 };
+
+/// Request of the agent to the grant program, behind 14 bytes of Ethernet header.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GrantRequest {
+    /// The address.
+    pub addr: Addr,
+    /// The workload.
+    pub endpoint: EndpointId,
+    /// Name class; unused when sweeping.
+    pub class: ClassId,
+    /// Put: until when. Sweep: only if every slot expired before. Ticks ([`crate::grant`]).
+    pub expires: u32,
+    /// `GRANT_*`.
+    pub op: u32,
+}
+
+/// Add or prolong.
+pub const GRANT_PUT: u32 = 1;
+/// Remove when expired.
+pub const GRANT_SWEEP: u32 = 2;
+
+/// Answer of the clock program, in the same place.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClockReading {
+    /// Kernel ticks.
+    pub jiffies: u64,
+    /// Boot time, ns.
+    pub boot_ns: u64,
+}
+
+/// Where request and answer stand in the packet.
+pub const CLOCK_AT: usize = 14;

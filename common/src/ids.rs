@@ -35,3 +35,6 @@ pub mod identity {
 pub const fn is_name_class(class: ClassId) -> bool {
     class >= CLASS_NAME_BASE && class < CLASS_CIDR_BASE
 }
+
+/// Bit of a name class whose names may be asked for but open nothing: policy names with a search domain appended.
+pub const CLASS_QUERY_ONLY: ClassId = 0x0080_0000;

@@ -367,7 +367,12 @@ pub struct SocketStamp {
     pub pid: u32,
     /// Name of the creator.
     pub comm: [u8; 16],
+    /// `STAMP_*` bits.
+    pub flags: u32,
 }
+
+/// The socket has taken part in a flow that a peer began: its datagrams may be replies.
+pub const STAMP_SERVES: u32 = 1;
 
 /// What the loader writes into the programs' read-only data.
 #[repr(C)]
@@ -395,7 +400,7 @@ const _: () = {
     assert!(size_of::<FlowKey>() == 48 && size_of::<FlowValue>() == 32 && size_of::<ResolverKey>() == 24);
     assert!(size_of::<FragmentKey>() == 40 && size_of::<QueryKey>() == 64 && size_of::<EndpointState>() == 32);
     assert!(size_of::<Counter>() == 32 && size_of::<DestinationKey>() == 40 && size_of::<Destination>() == 56);
-    assert!(size_of::<SocketStamp>() == 24 && size_of::<Config>() == 16);
+    assert!(size_of::<SocketStamp>() == 28 && size_of::<Config>() == 16);
 };
 
 #[cfg(feature = "user")]

@@ -46,7 +46,7 @@ drop_reasons! {
     ServiceBackendDenied = 6, hubble 133;
     /// The name in the DNS query is not on the list; the query did not leave this machine.
     QueryRefused = 7, hubble 133;
-    /// A DNS answer held an address that no name may open (loopback, link-local, multicast, unspecified).
+    /// The address is one that no name may open, whatever a DNS answer says (loopback, link-local, multicast, unspecified).
     ForbiddenAnswerAddress = 8, hubble 133;
     /// The packet's cgroup or interface belongs to no known endpoint.
     UnknownEndpoint = 9, hubble 203;

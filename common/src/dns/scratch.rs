@@ -177,6 +177,13 @@ impl Scratch {
         out
     }
 
+    /// True when a scanned answer holds aliases.
+    #[inline(always)]
+    #[must_use]
+    pub fn has_aliases(&self) -> bool {
+        self.edge_count != 0
+    }
+
     /// Where the key of `NAME_SUFFIX` begins in `rev` (its four bytes of prefix length first) and that length in
     /// bits: the reversed text without the dot before the first label.
     #[inline(always)]

@@ -1,0 +1,62 @@
+//! The kernel's driver of the DNS scanner, and the scan memory.
+
+use core::ffi::{c_long, c_void};
+
+use aya_ebpf::helpers::bpf_loop;
+use egret_common::dns::{Driver, Scratch, Step};
+
+use crate::maps;
+
+/// `bpf_loop`. The stack carries a pointer to map memory and nothing else: what the verifier of 6.1 finds constant
+/// there, it takes for constant in every turn.
+pub struct BpfLoop;
+
+impl Driver for BpfLoop {
+    #[inline(always)]
+    fn repeat<S: Step>(scratch: &mut Scratch, max: u32) {
+        let mut pointer: *mut Scratch = scratch;
+        let callback: unsafe extern "C" fn(u64, *mut *mut Scratch) -> c_long = turn::<S>;
+        // SAFETY: the callback has the signature that the helper calls; its context outlives the call.
+        unsafe {
+            bpf_loop(max, callback as *mut c_void, (&raw mut pointer).cast(), 0);
+        }
+    }
+}
+
+unsafe extern "C" fn turn<S: Step>(_index: u64, context: *mut *mut Scratch) -> c_long {
+    // SAFETY: the context that `repeat` passes.
+    let scratch = unsafe { &mut **context };
+    if S::step(scratch) { 0 } else { 1 }
+}
+
+/// A free slot of the egress scratch on this CPU; `None` = all in use (counted by the caller).
+#[inline(always)]
+pub fn take_slot() -> Option<u32> {
+    let mut slot = 0;
+    while slot < 4 {
+        if let Some(lock) = maps::SCRATCH_LOCKS.get_ptr_mut(slot) {
+            // SAFETY: a map value of this CPU; the exchange is atomic against programs that interrupt this one.
+            let (_, taken) = unsafe {
+                core::intrinsics::atomic_cxchg::<
+                    u64,
+                    { core::intrinsics::AtomicOrdering::SeqCst },
+                    { core::intrinsics::AtomicOrdering::SeqCst },
+                >(lock, 0, 1)
+            };
+            if taken {
+                return Some(slot);
+            }
+        }
+        slot += 1;
+    }
+    None
+}
+
+/// Gives a slot back.
+#[inline(always)]
+pub fn free_slot(slot: u32) {
+    if let Some(lock) = maps::SCRATCH_LOCKS.get_ptr_mut(slot) {
+        // SAFETY: a map value; only the holder writes 0.
+        unsafe { core::ptr::write_volatile(lock, 0) }
+    }
+}

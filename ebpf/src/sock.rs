@@ -1,0 +1,227 @@
+//! Socket hooks: stamping at creation, fast answers at connect and sendmsg. They are a courtesy; the boundary is
+//! `cgroup_skb`, since a later program may undo what is denied here.
+
+use aya_ebpf::{
+    bindings::bpf_sock_addr,
+    helpers::{
+        bpf_get_current_ancestor_cgroup_id, bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_set_retval,
+        bpf_sk_storage_get,
+    },
+    macros::{cgroup_sock, cgroup_sock_addr},
+    programs::{SockAddrContext, SockContext},
+};
+use egret_common::{
+    decide::Question,
+    judge::{Judgement, judge_connect, refusal},
+    maps::{ENDPOINT_REJECT, ENDPOINT_REPORT, Endpoint, STAMP_SERVES, SocketStamp},
+    net::{Addr, Direction, proto},
+    verdict::Verdict,
+};
+
+use crate::{
+    emit::{self, Meta},
+    grant,
+    maps,
+    tables::Maps,
+};
+
+const EPERM: i32 = 1;
+const SOCK_STREAM: u32 = 1;
+const SOCK_DGRAM: u32 = 2;
+const IPPROTO_MPTCP: u32 = 262;
+const ALLOW: i32 = 1;
+
+/// Endpoint of a cgroup id.
+#[inline(always)]
+pub fn endpoint_of(cgroup: u64) -> Option<&'static Endpoint> {
+    // SAFETY: copied at once.
+    let id = *unsafe { maps::ENDPOINT_BY_CGROUP.get(cgroup) }?;
+    let endpoint = maps::ENDPOINTS.get(id)?;
+    if endpoint.id == id { Some(endpoint) } else { None }
+}
+
+#[inline(always)]
+fn current_endpoint() -> Option<&'static Endpoint> {
+    // SAFETY: a helper with a number.
+    endpoint_of(unsafe { bpf_get_current_ancestor_cgroup_id(maps::CONFIG.load().cgroup_level as i32) })
+}
+
+/// The stamp of a socket; null pointers and sockets from before the attach have none.
+#[inline(always)]
+pub fn stamp(sock: *mut core::ffi::c_void) -> Option<&'static mut SocketStamp> {
+    if sock.is_null() {
+        return None;
+    }
+    // SAFETY: a socket pointer of the context, checked against null as the verifier wants it.
+    unsafe {
+        bpf_sk_storage_get((&raw const maps::SOCKETS).cast_mut().cast(), sock, core::ptr::null_mut(), 0)
+            .cast::<SocketStamp>()
+            .as_mut()
+    }
+}
+
+/// `cgroup/sock_create`: a socket belongs to its creator's cgroup for ever; remember whose it is.
+#[cgroup_sock(sock_create)]
+pub fn egret_sock_create(ctx: SockContext) -> i32 {
+    if let Some(endpoint) = current_endpoint() {
+        let mut stamp = SocketStamp {
+            endpoint: endpoint.id,
+            pid: (bpf_get_current_pid_tgid() >> 32) as u32,
+            comm: bpf_get_current_comm().unwrap_or_default(),
+            flags: 0,
+        };
+        // SAFETY: the context is the socket; without memory the socket stays unstamped.
+        unsafe {
+            bpf_sk_storage_get(
+                (&raw const maps::SOCKETS).cast_mut().cast(),
+                ctx.sock.cast(),
+                (&raw mut stamp).cast(),
+                aya_ebpf::bindings::BPF_SK_STORAGE_GET_F_CREATE as u64,
+            );
+        }
+    }
+    ALLOW
+}
+
+/// Connect of a TCP socket to an IPv4 address.
+#[cgroup_sock_addr(connect4)]
+pub fn egret_connect4(ctx: SockAddrContext) -> i32 {
+    connect(ctx.sock_addr, v4(ctx.sock_addr))
+}
+
+/// Connect of a TCP socket to an IPv6 address (v4-mapped ones included).
+#[cgroup_sock_addr(connect6)]
+pub fn egret_connect6(ctx: SockAddrContext) -> i32 {
+    connect(ctx.sock_addr, v6(ctx.sock_addr))
+}
+
+/// Datagram to an IPv4 address.
+#[cgroup_sock_addr(sendmsg4)]
+pub fn egret_sendmsg4(ctx: SockAddrContext) -> i32 {
+    sendmsg(ctx.sock_addr, v4(ctx.sock_addr))
+}
+
+/// Datagram to an IPv6 address.
+#[cgroup_sock_addr(sendmsg6)]
+pub fn egret_sendmsg6(ctx: SockAddrContext) -> i32 {
+    sendmsg(ctx.sock_addr, v6(ctx.sock_addr))
+}
+
+#[inline(always)]
+fn v4(ctx: *mut bpf_sock_addr) -> Addr {
+    // SAFETY: the context pointer that the kernel gave us.
+    Addr::from_v4(unsafe { core::ptr::read_volatile(&raw const (*ctx).user_ip4) }.to_ne_bytes())
+}
+
+#[inline(always)]
+fn v6(ctx: *mut bpf_sock_addr) -> Addr {
+    // SAFETY: as above; volatile, so that the four words are read as the verifier allows them.
+    let word = |i: usize| unsafe { core::ptr::read_volatile((&raw const (*ctx).user_ip6).cast::<u32>().add(i)) };
+    let (a, b, c, d) = (word(0) as u64, word(1) as u64, word(2) as u64, word(3) as u64);
+    if cfg!(target_endian = "little") {
+        Addr { hi: a | b << 32, lo: c | d << 32 }
+    } else {
+        Addr { hi: a << 32 | b, lo: c << 32 | d }
+    }
+}
+
+/// A UDP connect sends nothing (resolvers use it to ask for a route) and is let through: its datagrams are judged.
+#[inline(always)]
+fn connect(ctx: *mut bpf_sock_addr, remote: Addr) -> i32 {
+    // SAFETY: the context pointer that the kernel gave us.
+    let (kind, protocol) = unsafe { ((*ctx).type_, (*ctx).protocol) };
+    if kind != SOCK_STREAM || (protocol != proto::TCP as u32 && protocol != IPPROTO_MPTCP) {
+        return ALLOW;
+    }
+    fast_answer(ctx, remote, proto::TCP)
+}
+
+/// A datagram of a socket that serves peers may be a reply, which only the flow table knows: let through.
+#[inline(always)]
+fn sendmsg(ctx: *mut bpf_sock_addr, remote: Addr) -> i32 {
+    // SAFETY: the context pointer that the kernel gave us.
+    let (kind, protocol) = unsafe { ((*ctx).type_, (*ctx).protocol) };
+    if kind != SOCK_DGRAM || protocol != proto::UDP as u32 {
+        return ALLOW;
+    }
+    // SAFETY: as above.
+    let sock = unsafe { (*ctx).__bindgen_anon_1.sk };
+    match stamp(sock.cast()) {
+        Some(stamp) if stamp.flags & STAMP_SERVES == 0 => fast_answer(ctx, remote, proto::UDP),
+        _ => ALLOW,
+    }
+}
+
+#[inline(always)]
+fn fast_answer(ctx: *mut bpf_sock_addr, remote: Addr, protocol: u8) -> i32 {
+    // SAFETY: the context pointer that the kernel gave us.
+    let (sock, port) = unsafe { ((*ctx).__bindgen_anon_1.sk, (*ctx).user_port) };
+    let owner = stamp(sock.cast());
+    let endpoint = match &owner {
+        Some(stamp) => maps::ENDPOINTS.get(stamp.endpoint).filter(|e| e.id != 0),
+        None => current_endpoint(),
+    };
+    let Some(endpoint) = endpoint else {
+        return ALLOW;
+    };
+    // Audit changes no verdict, and silence wants the packet: both are the boundary's.
+    if endpoint.flags & ENDPOINT_REJECT == 0 || matches!(refusal(endpoint), Verdict::Audited) {
+        return ALLOW;
+    }
+    let port = u16::from_be(port as u16);
+    let question = Question { remote, direction: Direction::Egress, proto: protocol, port };
+    deny(endpoint, &question, &emit::stamp_of(owner.as_deref()))
+}
+
+#[inline(never)]
+fn deny(endpoint: &Endpoint, question: &Question, stamp: &SocketStamp) -> i32 {
+    let decision = judge_connect(&Maps, endpoint, question);
+    let Some(reason) = decision.deny else {
+        return ALLOW;
+    };
+    // An answer is still on its way through the agent: TCP's own retry will find the grant.
+    if pending(endpoint.id) {
+        return ALLOW;
+    }
+    let judgement = Judgement {
+        reason: Some(reason),
+        class: decision.class,
+        cookie: decision.cookie,
+        age: decision.age,
+        ..emit::plain(Verdict::Dropped)
+    };
+    emit::count(endpoint.id, Direction::Egress, reason as u8, 0);
+    if endpoint.flags & ENDPOINT_REPORT != 0 {
+        let mut key = emit::report_key(endpoint, question.remote, question.port, question.proto, reason as u8);
+        key.pid = stamp.pid;
+        emit::destination(&key, &judgement, &stamp.comm);
+    }
+    event(endpoint, question, &judgement, stamp);
+    // SAFETY: a helper with a number.
+    unsafe { bpf_set_retval(-EPERM) };
+    0
+}
+
+#[inline(always)]
+fn event(endpoint: &Endpoint, question: &Question, judgement: &Judgement, stamp: &SocketStamp) {
+    if maps::CONFIG.load().flags & egret_common::maps::CONFIG_EVENTS == 0 {
+        return;
+    }
+    let parsed = egret_common::packet::Parsed {
+        dst: question.remote,
+        dport: question.port,
+        proto: question.proto,
+        ..Default::default()
+    };
+    emit::flow_event(endpoint, &parsed, judgement, &Meta { direction: 0, len: 0, stamp: *stamp, question: 0 });
+}
+
+/// True while an answer of this endpoint is with the agent.
+#[inline(always)]
+pub fn pending(endpoint: u32) -> bool {
+    match grant::state(endpoint) {
+        // SAFETY: a helper without arguments.
+        Some(state) => state.pending_until > unsafe { aya_ebpf::helpers::bpf_jiffies64() },
+        None => false,
+    }
+}
