@@ -49,7 +49,7 @@ fn main() -> Result<()> {
 
 /// Ends the build with one message that cargo shows as an error.
 fn fail(message: &str) -> Result<()> {
-    // A failed run is not cached: the next build tries again.
+    // cargo caches no failed run: the next build tries again.
     for line in message.lines() {
         println!("cargo::error={line}");
     }
@@ -100,9 +100,9 @@ impl Toolchain {
         match wanted.as_str() {
             "debian" => debian().ok_or("/usr/bin/rustc with its rust-src is not there".into()),
             "rustup" => rustup().ok_or("rustup has no nightly with rust-src".into()),
-            "" => debian()
-                .or_else(rustup)
-                .ok_or("neither Debian's rustc-web with rust-web-src nor a rustup nightly with rust-src".into()),
+            "" => debian().or_else(rustup).ok_or(
+                "neither Debian's rustc-web with rust-web-src nor a rustup nightly with rust-src".into(),
+            ),
             other => Err(format!("EGRET_BPF_TOOLCHAIN={other}: debian or rustup is known")),
         }
     }
@@ -138,10 +138,7 @@ impl Toolchain {
             .arg(&target_dir)
             .env(
                 "RUSTFLAGS",
-                format!(
-                    "-Clinker-plugin-lto -Clinker={} -Clink-arg=--btf -Cdebuginfo=2",
-                    linker.display()
-                ),
+                format!("-Clinker-plugin-lto -Clinker={} -Clink-arg=--btf -Cdebuginfo=2", linker.display()),
             );
         if let Ok(features) = env::var("EGRET_BPF_FEATURES") {
             command.args(["--features", &features]);
@@ -149,11 +146,15 @@ impl Toolchain {
         let output = command.output().map_err(|e| format!("{command:?}: {e}"))?;
         let stderr = String::from_utf8_lossy(&output.stderr);
         if !output.status.success() {
-            eprintln!("{stderr}");
-            return Err(format!("the BPF programs do not build ({}):\n{stderr}", output.status).into());
+            let progress = ["Compiling", "Downloaded", "Downloading", "Blocking", "Finished", "Updating"];
+            let is_progress = |line: &&str| progress.iter().any(|p| line.trim_start().starts_with(p));
+            let told = stderr.lines().filter(|line| !is_progress(line)).collect::<Vec<_>>().join("\n");
+            return Err(format!("the BPF programs do not build ({}):\n{told}", output.status).into());
         }
-        for line in stderr.lines().filter(|l| l.starts_with("warning: ")) {
-            println!("cargo::warning=ebpf: {}", &line["warning: ".len()..]);
+        for line in stderr.lines().filter_map(|line| line.strip_prefix("warning: ")) {
+            if !line.starts_with('`') {
+                println!("cargo::warning=ebpf: {line}");
+            }
         }
         Ok(target_dir.join(target).join("release/egret-ebpf"))
     }
@@ -166,9 +167,18 @@ fn scrub(command: &mut Command) {
     for (name, _) in env::vars_os() {
         let Some(name) = name.to_str() else { continue };
         let outer = ["CARGO_", "DEP_", "RUSTC", "RUSTDOC", "NEXTEST"].iter().any(|p| name.starts_with(p))
-            || ["CARGO", "RUSTFLAGS", "RUSTUP_TOOLCHAIN", "CLIPPY_ARGS", "TARGET", "HOST", "PROFILE", "OPT_LEVEL"]
-                .contains(&name)
-            || ["DEBUG", "OUT_DIR", "NUM_JOBS", "CLIPPY_CONF_DIR"].contains(&name);
+            || [
+                "CARGO",
+                "RUSTFLAGS",
+                "RUSTUP_TOOLCHAIN",
+                "CLIPPY_ARGS",
+                "TARGET",
+                "HOST",
+                "PROFILE",
+                "OPT_LEVEL",
+            ]
+            .contains(&name)
+            || ["DEBUG", "OUT_DIR", "NUM_JOBS", "CLIPPY_CONF_DIR", "LD_LIBRARY_PATH"].contains(&name);
         if outer && !KEPT.iter().any(|kept| name.starts_with(kept)) {
             command.env_remove(name);
         }
