@@ -34,7 +34,10 @@ pub(crate) fn run_tests(names: &[String], tally: &mut Tally) -> Result<()> {
     let egret = cargo::binary(&bins, "egret").context("cargo built no binary `egret`")?;
     let mut root = Root::new()?;
     root.add_programs(PROGRAMS)?;
-    root.add_binary(&egret.path)?;
+    // The binary under test, and whatever the tests start.
+    for bin in bins.iter().filter(|bin| bin.package == "egret" || bin.package == "egret-tests") {
+        root.add_binary(&bin.path)?;
+    }
     root.add_tree(&sh::workspace().join("tests/golden"))?;
 
     let mut jobs = Vec::new();
@@ -51,7 +54,6 @@ pub(crate) fn run_tests(names: &[String], tally: &mut Tally) -> Result<()> {
     }
     ensure!(!jobs.is_empty(), "tests/tests holds no test file to run in the VM");
     if let (Some(demo), []) = (cargo::binary(&bins, "demo"), names) {
-        root.add_binary(&demo.path)?;
         let argv = vec![demo.path.display().to_string(), "--core".into()];
         jobs.push(Job { name: "demo".into(), folder: sh::workspace().into(), argv });
     }
