@@ -19,6 +19,7 @@ pub mod lab;
 pub mod lock;
 pub mod netns;
 pub mod packet;
+pub mod policy;
 pub mod probe;
 pub mod report;
 pub mod residue;

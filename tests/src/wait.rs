@@ -33,6 +33,11 @@ pub fn until_true(what: &str, limit: Duration, mut probe: impl FnMut() -> bool) 
     assert!(until(limit, || probe().then_some(())).is_some(), "not within {limit:?}: {what}");
 }
 
+/// Lets time pass, where the passing of time is itself what the test waits for (a TTL).
+pub fn pass(time: Duration) {
+    thread::sleep(time);
+}
+
 /// A signal that ends the harness's own threads: readable for ever once raised.
 #[derive(Clone, Debug)]
 pub struct Stop(Arc<EventFd>);

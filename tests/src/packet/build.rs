@@ -101,6 +101,11 @@ impl Packet {
         Self::new(source.0, destination.0, L4::Udp(source.1, destination.1, payload.into()))
     }
 
+    /// Where it goes.
+    pub fn destination(&self) -> IpAddr {
+        self.destination
+    }
+
     /// IPv4 options, padded to a multiple of four.
     #[must_use]
     pub fn options(mut self, bytes: &[u8]) -> Self {

@@ -2,6 +2,7 @@
 //! that made it, so a test thread cannot make one for the workload: `egret-probe serve` runs there (under
 //! `egret run` or without) and does what it is told, a line of JSON at a time.
 
+mod cycle;
 mod dns;
 mod ops;
 mod proto;
@@ -9,7 +10,7 @@ mod serve;
 mod session;
 mod sockaddr;
 
-pub use proto::{Datagram, Reply, Request, UdpMode};
+pub use proto::{Cycled, Datagram, Reply, Request, UdpMode};
 pub use serve::serve;
 pub use session::{Answer, Conn, Session, Tried};
 

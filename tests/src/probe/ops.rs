@@ -193,3 +193,16 @@ pub(super) fn ping(to: IpAddr, limit: Duration) -> io::Result<()> {
     socket.set_read_timeout(Some(limit))?;
     socket.recv(&mut [0; 64]).map(|_| ())
 }
+
+/// Sends a whole IP packet; needs CAP_NET_RAW.
+pub(super) fn raw(bytes: &[u8], to: IpAddr) -> io::Result<()> {
+    let to = SocketAddr::new(to, 0);
+    let fd = socket(to, libc::SOCK_RAW, libc::IPPROTO_RAW, 0)?;
+    let address = Raw::new(to);
+    // SAFETY: packet and address live for the call.
+    let sent = unsafe {
+        let (data, length) = (bytes.as_ptr().cast(), bytes.len());
+        libc::sendto(fd.as_raw_fd(), data, length, 0, address.pointer(), address.length())
+    };
+    check(sent as i32)
+}

@@ -96,6 +96,24 @@ pub enum Request {
         /// Protocol number.
         protocol: i32,
     },
+    /// Sends a whole IP packet by a raw socket.
+    Raw {
+        /// From the IP header on.
+        bytes: Vec<u8>,
+        /// Its destination.
+        to: IpAddr,
+    },
+    /// Asks for a name's AAAA and connects to the address at once, again and again.
+    Cycle {
+        /// Resolver.
+        server: SocketAddr,
+        /// Name.
+        name: String,
+        /// TCP port.
+        port: u16,
+        /// Rounds.
+        count: usize,
+    },
     /// Starts a program as a child of the probe and waits for it.
     Exec {
         /// Program and arguments.
@@ -123,6 +141,19 @@ pub struct Datagram {
     pub errno: i32,
     /// Its echo came back.
     pub echoed: bool,
+}
+
+/// What became of many rounds of look-up and connect.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cycled {
+    /// Rounds in which the look-up failed.
+    pub unresolved: usize,
+    /// errno of each connect that failed, with how often.
+    pub failed: std::collections::BTreeMap<i32, usize>,
+    /// The slowest look-up in microseconds.
+    pub slowest_lookup: u64,
+    /// The slowest connect in microseconds.
+    pub slowest_connect: u64,
 }
 
 /// What the probe says.
@@ -153,6 +184,8 @@ pub enum Reply {
     Echoed,
     /// Datagrams in their order.
     Udp(Vec<Datagram>),
+    /// The rounds of a cycle.
+    Cycled(Cycled),
     /// The program's end.
     Exited {
         /// Exit code, 128 + signal if killed.

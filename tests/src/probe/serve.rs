@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::proto::{Reply, Request};
 use super::sockaddr::{errno, open, target};
-use super::{dns, ops};
+use super::{cycle, dns, ops};
 use crate::wait;
 
 /// Obeys standard input until it ends.
@@ -68,6 +68,10 @@ impl Kept {
             }
             Request::Open { family, kind, protocol } => {
                 outcome("socket", open(family, kind, protocol).map(|_| Reply::Done))
+            }
+            Request::Raw { bytes, to } => outcome("raw", ops::raw(&bytes, to).map(|()| Reply::Done)),
+            Request::Cycle { server, name, port, count } => {
+                outcome("cycle", cycle::run(server, &name, port, count).map(Reply::Cycled))
             }
             Request::Exec { argv, timeout } => outcome("exec", exec(&argv, ms(timeout))),
         }

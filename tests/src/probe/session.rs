@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::binary;
-use super::proto::{Datagram, Reply, Request, UdpMode};
+use super::proto::{Cycled, Datagram, Reply, Request, UdpMode};
 use crate::exec::{Cmd, Outcome, Place, Running};
 use crate::wait;
 
@@ -149,9 +149,20 @@ impl Session {
     #[track_caller]
     pub fn connect(&mut self, to: &str, mapped: bool, fast_open: Option<&str>, port: u16) -> Tried {
         let fast_open = fast_open.map(String::from);
-        let request = Request::Tcp { to: parse(to), mapped, fast_open, port, timeout: SHORT };
+        self.try_tcp(&Request::Tcp { to: parse(to), mapped, fast_open, port, timeout: SHORT })
+    }
+
+    /// Tries a TCP connection and leaves it time for retries of the SYN, as where the agent still learns.
+    #[track_caller]
+    pub fn tcp_patient(&mut self, to: &str) -> Tried {
+        let to = parse(to);
+        self.try_tcp(&Request::Tcp { to, mapped: false, fast_open: None, port: 0, timeout: 8000 })
+    }
+
+    #[track_caller]
+    fn try_tcp(&mut self, request: &Request) -> Tried {
         let start = Instant::now();
-        let result = match self.ask(&request, Duration::from_secs(20)) {
+        let result = match self.ask(request, Duration::from_secs(20)) {
             Reply::Connected { id, local } => Ok(Conn { id, local }),
             Reply::Failed { errno, .. } => Err(errno),
             other => panic!("{other:?}"),
@@ -244,6 +255,26 @@ impl Session {
         match self.ask(&Request::Open { family, kind, protocol }, Duration::from_secs(5)) {
             Reply::Failed { errno, .. } => errno,
             _ => 0,
+        }
+    }
+
+    /// errno of sending a whole IP packet by a raw socket, 0 if it was sent.
+    #[track_caller]
+    pub fn raw(&mut self, packet: &crate::packet::Packet) -> i32 {
+        let request = Request::Raw { bytes: packet.build(), to: packet.destination() };
+        match self.ask(&request, Duration::from_secs(5)) {
+            Reply::Failed { errno, .. } => errno,
+            _ => 0,
+        }
+    }
+
+    /// Looks up a name's AAAA and connects at once, `count` times.
+    #[track_caller]
+    pub fn cycle(&mut self, server: &str, name: &str, port: u16, count: usize) -> Cycled {
+        let request = Request::Cycle { server: parse(server), name: name.into(), port, count };
+        match self.ask(&request, Duration::from_secs(300)) {
+            Reply::Cycled(cycled) => cycled,
+            other => panic!("{other:?}"),
         }
     }
 
