@@ -155,10 +155,10 @@ pub fn compile(world: &World, endpoints: &[EndpointSpec], book: &mut Book) -> Re
     let patterns: BTreeSet<&Pattern> =
         endpoints.iter().flat_map(|e| &e.policies).flat_map(Policy::rules).flat_map(patterns_of).collect();
     let index = NameIndex::new(patterns, &world.search);
-    let mut desired = Desired::default();
-    desired.name_exact = index.exact_entries(&world.seen_names, &mut book.names);
+    let name_exact = index.exact_entries(&world.seen_names, &mut book.names);
     let suffixes = index.suffix_entries(&mut book.names);
-    desired.name_suffix = suffixes.into_iter().map(|(text, classes)| (Suffix(text), classes)).collect();
+    let name_suffix = suffixes.into_iter().map(|(text, classes)| (Suffix(text), classes)).collect();
+    let mut desired = Desired { name_exact, name_suffix, ..Desired::default() };
     index.reserve_slow(&mut book.names);
     for spec in endpoints {
         let [egress, ingress] = [Direction::Egress, Direction::Ingress]

@@ -3,7 +3,11 @@
 //! Owns: what a rule can say, independent of the language it was written in. Must not know: YAML, maps, endpoints'
 //! ids. A value of these types is valid: the readers refuse what cannot be enforced.
 
+pub mod cilium;
+pub mod write;
+
 mod diagnostic;
+mod reader;
 
 use std::{collections::BTreeSet, fmt, net::SocketAddr};
 

@@ -1,0 +1,144 @@
+//! A YAML value together with its path, so that every complaint names the exact field.
+//!
+//! Owns: types, null, unknown fields. Must not know: any policy language.
+
+use std::collections::BTreeMap;
+
+use serde_yaml_ng::Value;
+
+/// What is wrong, and in which field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Problem {
+    pub(super) path: String,
+    pub(super) message: String,
+}
+
+pub(super) type Read<T> = Result<T, Problem>;
+
+/// A value and the path that leads to it.
+#[derive(Debug, Clone)]
+pub(super) struct Node<'a> {
+    value: &'a Value,
+    path: String,
+}
+
+impl<'a> Node<'a> {
+    pub(super) fn root(value: &'a Value) -> Self {
+        Self { value, path: String::new() }
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(super) fn problem(&self, message: impl ToString) -> Problem {
+        Problem { path: self.path.clone(), message: message.to_string() }
+    }
+
+    fn wrong(&self, want: &str) -> Problem {
+        let got = match self.value {
+            Value::Null => "null",
+            Value::Bool(_) => "a boolean",
+            Value::Number(_) => "a number",
+            Value::String(_) => "a string",
+            Value::Sequence(_) => "a list",
+            Value::Mapping(_) => "an object",
+            Value::Tagged(_) => "a tagged value",
+        };
+        self.problem(format!("expected {want}, found {got}"))
+    }
+
+    pub(super) fn is_empty_object(&self) -> bool {
+        matches!(self.value, Value::Mapping(m) if m.is_empty())
+    }
+
+    pub(super) fn text(&self) -> Read<&'a str> {
+        self.value.as_str().ok_or_else(|| self.wrong("a string"))
+    }
+
+    /// A string, or an unquoted number.
+    pub(super) fn text_or_number(&self) -> Read<String> {
+        match self.value {
+            Value::String(s) => Ok(s.clone()),
+            Value::Number(n) if n.is_u64() => Ok(n.to_string()),
+            _ => Err(self.wrong("a string or a number")),
+        }
+    }
+
+    pub(super) fn boolean(&self) -> Read<bool> {
+        self.value.as_bool().ok_or_else(|| self.wrong("true or false"))
+    }
+
+    pub(super) fn list(&self) -> Read<Vec<Node<'a>>> {
+        let Value::Sequence(items) = self.value else { return Err(self.wrong("a list")) };
+        let item = |(i, value)| Node { value, path: format!("{}[{i}]", self.path) };
+        Ok(items.iter().enumerate().map(item).collect())
+    }
+
+    pub(super) fn fields(&self) -> Read<Fields<'a>> {
+        let Value::Mapping(map) = self.value else { return Err(self.wrong("an object")) };
+        let mut fields = BTreeMap::new();
+        for (key, value) in map {
+            let name = key.as_str().ok_or_else(|| self.problem("a field's name is no string"))?;
+            fields.insert(name, value);
+        }
+        Ok(Fields { path: self.path.clone(), fields })
+    }
+}
+
+/// The fields of an object that nobody has taken yet.
+#[derive(Debug)]
+pub(super) struct Fields<'a> {
+    path: String,
+    fields: BTreeMap<&'a str, &'a Value>,
+}
+
+impl<'a> Fields<'a> {
+    fn child(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+
+    /// Takes a field. Null is a mistake, never "absent": a peer list that came out empty must not mean "anybody".
+    pub(super) fn take(&mut self, name: &str) -> Read<Option<Node<'a>>> {
+        let Some(value) = self.fields.remove(name) else { return Ok(None) };
+        let node = Node { value, path: self.child(name) };
+        if value.is_null() {
+            return Err(node.problem("is null; remove the field or give it a value"));
+        }
+        Ok(Some(node))
+    }
+
+    /// Whether the field is there, null or not.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.fields.contains_key(name)
+    }
+
+    /// Takes a field that must be there.
+    pub(super) fn need(&mut self, name: &str) -> Read<Node<'a>> {
+        let missing = Problem { path: self.child(name), message: "is missing".to_owned() };
+        self.take(name)?.ok_or(missing)
+    }
+
+    /// Drops a field, whatever it holds.
+    pub(super) fn ignore(&mut self, name: &str) {
+        self.fields.remove(name);
+    }
+
+    /// Complains about fields that exist in the API and that Egret does not enforce.
+    pub(super) fn refuse(&self, names: &[&str]) -> Read<()> {
+        match names.iter().find(|n| self.fields.contains_key(*n)) {
+            Some(name) => {
+                Err(Problem { path: self.child(name), message: "not enforced by Egret".to_owned() })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Complains about whatever nobody took.
+    pub(super) fn finish(self) -> Read<()> {
+        match self.fields.keys().next() {
+            Some(name) => Err(Problem { path: self.child(name), message: "unknown field".to_owned() }),
+            None => Ok(()),
+        }
+    }
+}
