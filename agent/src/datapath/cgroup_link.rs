@@ -201,10 +201,10 @@ fn kernel_error(cgroup: &Path, hook: CgroupHook, error: io::Error) -> AttachErro
     AttachError::Kernel { hook: hook.name(), cgroup: cgroup.to_owned(), error }
 }
 
-/// The level of the cgroup directory `cgroup` for `bpf_skb_ancestor_cgroup_id`: 0 for the root of the
-/// hierarchy. `own` is this process's cgroup. Where the mount shows the whole hierarchy (its root's id is
-/// 1) that is the depth; inside a cgroup namespace only the kernel knows how deep the visible root lies,
-/// and a program that compares ids finds out.
+/// The level of the cgroup directory `cgroup` for `bpf_skb_ancestor_cgroup_id`; the root has level 0.
+/// `own` is this process's cgroup. Where the mount shows the whole hierarchy (its root has id 1) that is
+/// the depth. Inside a cgroup namespace only the kernel knows how deep the visible root lies, and a program
+/// that compares ids finds out.
 pub fn level(cgroup: &Path, own: &Path, mount: &Path) -> io::Result<u32> {
     use std::os::unix::fs::MetadataExt;
     let depth =
@@ -217,7 +217,7 @@ pub fn level(cgroup: &Path, own: &Path, mount: &Path) -> io::Result<u32> {
 }
 
 /// The level at which this process's ancestor is `id`, asked of the kernel by test runs.
-fn probe_level(id: u64) -> io::Result<u32> {
+pub fn probe_level(id: u64) -> io::Result<u32> {
     for level in 0..64 {
         let hook = CgroupHook::SkbIngress;
         let insns = ancestor_program(level, id);

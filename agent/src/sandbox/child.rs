@@ -9,14 +9,14 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use caps::Capability;
 
 use super::cgroup::Cgroup;
-use super::confine::{self, Prepared, Stage};
+use super::confine::{self, Prepared};
 use super::process::Child;
+use super::stage::Stage;
 use super::user::UserSpec;
 use super::{fds, landlock, mounts, seccomp};
 use crate::exit::{self, Refusal};
@@ -86,43 +86,51 @@ pub fn replaced_stdio(keep: &[RawFd]) -> Vec<String> {
 }
 
 fn prepare(spec: &Spec, report: RawFd) -> Result<Prepared, Refusal> {
-    let usage = |text: String| Refusal::new(exit::USAGE, text, "see egret run --help");
-    let name = spec.argv.first().ok_or_else(|| usage("no command given".into()))?;
-    fds::check_keep(&spec.keep_fds).map_err(|e| usage(format!("--keep-fd: {e}")))?;
+    let name = spec.argv.first().ok_or_else(|| usage("no command given"))?;
+    fds::check_keep(&spec.keep_fds).map_err(|e| usage(&format!("--keep-fd: {e}")))?;
     let uid = spec.user.as_ref().map_or_else(|| nix::unistd::Uid::effective().as_raw(), |u| u.uid);
     let root_child = uid == 0 || !spec.keep_caps.is_empty();
     let table = mounts::table().map_err(|e| os("read the mount table", &e))?;
-    let keep_bpf =
-        spec.keep_caps.iter().any(|c| [Capability::CAP_BPF, Capability::CAP_SYS_ADMIN].contains(c));
-    let null = std::fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_CLOEXEC)
-        .open("/dev/null")
-        .map_err(|e| os("open /dev/null", &e))?;
-    let nul = |_| usage("a zero byte in an argument or in the environment".into());
-    let c = |s: &OsString| CString::new(s.as_bytes()).map_err(nul);
-    let env = spec.env.iter().map(|(k, v)| {
-        let pair = [k.as_bytes(), b"=", v.as_bytes()].concat();
-        CString::new(pair).map_err(nul)
-    });
+    let caps = super::caps::plan(uid == 0, &spec.keep_caps).map_err(io::Error::other);
     Ok(Prepared {
-        argv: spec.argv.iter().map(c).collect::<Result<_, _>>()?,
-        env: env.collect::<Result<_, _>>()?,
-        candidates: candidates(name, &spec.env).iter().map(c).collect::<Result<_, _>>()?,
-        cwd: spec.cwd.as_ref().map(|d| c(&d.clone().into())).transpose()?,
+        argv: spec.argv.iter().map(c_string).collect::<Result<_, _>>()?,
+        env: spec.env.iter().map(|(k, v)| c_string(&assignment(k, v))).collect::<Result<_, _>>()?,
+        candidates: candidates(name, &spec.env).iter().map(c_string).collect::<Result<_, _>>()?,
+        cwd: spec.cwd.as_ref().map(|d| c_string(&d.clone().into())).transpose()?,
         mounts: mounts::plan(&table, root_child, &spec.hide).map_err(|e| os("plan the mounts", &e))?,
         replace_stdio: fds::unsafe_stdio(&spec.keep_fds).map(|k| k.is_some()),
-        null: keep_high(null.into()).map_err(|e| os("dup /dev/null", &e))?,
+        null: null().map_err(|e| os("open /dev/null", &e))?,
         keep_fds: spec.keep_fds.clone(),
         user: spec.user.as_ref().map(|u| (u.uid, u.gid, u.groups.clone())),
-        caps: super::caps::plan(uid == 0, &spec.keep_caps)
-            .map_err(|e| os("read capabilities", &io::Error::other(e)))?,
+        caps: caps.map_err(|e| os("read capabilities", &e))?,
         landlock: landlock::prepare().map_err(|e| os("prepare Landlock", &e))?,
-        seccomp: if spec.no_syscall_filter { None } else { seccomp::program(keep_bpf) },
+        seccomp: filter(spec),
         signal_mask: spec.signal_mask,
         report,
     })
+}
+
+fn filter(spec: &Spec) -> Option<Vec<libc::sock_filter>> {
+    let keeps_bpf =
+        [Capability::CAP_BPF, Capability::CAP_SYS_ADMIN].iter().any(|c| spec.keep_caps.contains(c));
+    if spec.no_syscall_filter { None } else { seccomp::program(keeps_bpf) }
+}
+
+fn null() -> io::Result<OwnedFd> {
+    let file = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    keep_high(file.into())
+}
+
+fn assignment(key: &OsString, value: &OsString) -> OsString {
+    OsString::from_vec([key.as_bytes(), b"=", value.as_bytes()].concat())
+}
+
+fn c_string(text: &OsString) -> Result<CString, Refusal> {
+    CString::new(text.as_bytes()).map_err(|_| usage("a zero byte in an argument or in the environment"))
+}
+
+fn usage(text: &str) -> Refusal {
+    Refusal::new(exit::USAGE, text, "see egret run --help")
 }
 
 /// The paths that execvp(3) would try.

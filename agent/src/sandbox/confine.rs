@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use super::child::errno;
 use super::process::Child;
+use super::stage::Stage;
 use super::{caps, fds, landlock, mounts, seccomp};
 
 /// Everything the child needs, made before the fork.
@@ -29,59 +30,6 @@ pub(super) struct Prepared {
     pub(super) seccomp: Option<Vec<libc::sock_filter>>,
     pub(super) signal_mask: u64,
     pub(super) report: RawFd,
-}
-
-/// Where the child failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-pub(super) enum Stage {
-    Stdio,
-    Namespaces,
-    Mounts,
-    Capabilities,
-    User,
-    Directory,
-    NoNewPrivs,
-    Landlock,
-    Seccomp,
-    Descriptors,
-    Exec,
-}
-
-impl Stage {
-    const ALL: [Self; 11] = [
-        Self::Stdio,
-        Self::Namespaces,
-        Self::Mounts,
-        Self::Capabilities,
-        Self::User,
-        Self::Directory,
-        Self::NoNewPrivs,
-        Self::Landlock,
-        Self::Seccomp,
-        Self::Descriptors,
-        Self::Exec,
-    ];
-
-    pub(super) fn from_number(number: u32) -> Self {
-        Self::ALL.into_iter().find(|s| *s as u32 == number).unwrap_or(Self::Exec)
-    }
-
-    pub(super) fn describe(self) -> &'static str {
-        match self {
-            Self::Stdio => "replace the standard descriptors",
-            Self::Namespaces => "make a mount and a cgroup namespace (CAP_SYS_ADMIN)",
-            Self::Mounts => "make the cgroup file systems read-only",
-            Self::Capabilities => "drop capabilities (CAP_SETPCAP)",
-            Self::User => "change the user (CAP_SETUID, CAP_SETGID)",
-            Self::Directory => "change to the working directory",
-            Self::NoNewPrivs => "set no_new_privs",
-            Self::Landlock => "enter the Landlock domain",
-            Self::Seccomp => "install the system-call filter",
-            Self::Descriptors => "close inherited descriptors",
-            Self::Exec => "execute CMD",
-        }
-    }
 }
 
 /// `struct clone_args` of linux/sched.h (kernel 5.7).

@@ -6,8 +6,8 @@
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use super::mounts;
 use super::user::UserSpec;
+use super::{landlock, mounts};
 
 /// One way round that stays open.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,6 +105,13 @@ pub fn detect(subject: &Subject, hidden: &[PathBuf]) -> Vec<Warning> {
         + &std::fs::read_to_string("/proc/net/tcp6").unwrap_or_default();
     out.extend(loopback(&listeners(&listening)));
     out.extend(mounts::table().unwrap_or_default().iter().filter_map(network_fs));
+    if landlock::abi() == 0 {
+        out.push(Warning {
+            what: "the kernel has no Landlock (or it is switched off)".into(),
+            why: "CMD can take over other processes of its user, outside this cgroup, by ptrace".into(),
+            remedy: "boot with lsm=landlock,..., or set kernel.yama.ptrace_scope=2".into(),
+        });
+    }
     if subject.uid == 0 {
         out.push(Warning {
             what: "CMD runs as root".into(),

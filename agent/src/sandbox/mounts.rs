@@ -88,7 +88,7 @@ fn unescape(word: &[u8]) -> PathBuf {
 
 /// One change to the child's mount tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Op {
+pub(super) enum Op {
     /// `MS_REC | MS_PRIVATE` on `/`.
     Private,
     /// Makes a mount read-only. With a magic number: afterwards no writable file system of that kind
@@ -105,7 +105,7 @@ pub enum Op {
 
 /// Plans the child's mount tree. `root_child`: CMD is uid 0 or keeps a capability. `hide`: further
 /// paths to cover (`--hide`).
-pub fn plan(table: &[Mount], root_child: bool, hide: &[PathBuf]) -> io::Result<Vec<Op>> {
+pub(super) fn plan(table: &[Mount], root_child: bool, hide: &[PathBuf]) -> io::Result<Vec<Op>> {
     let mut ops = vec![Op::Private];
     for mount in table {
         ops.extend(plan_mount(mount, root_child)?);

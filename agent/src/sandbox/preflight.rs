@@ -2,7 +2,9 @@
 //!
 //! One line per refusal, with cause and remedy; a host that cannot enforce never starts CMD.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use caps::{CapSet, Capability};
@@ -34,6 +36,7 @@ pub fn check(changes_user: bool) -> Result<Preflight, Refusal> {
     check_kernel(&release)?;
     check_capabilities(changes_user)?;
     let hierarchy = Hierarchy::find().map_err(|e| no_cgroup(&e))?;
+    check_root_mount()?;
     probe_bpf()?;
     let bpffs = bpffs()?;
     Ok(Preflight { hierarchy, bpffs })
@@ -83,6 +86,16 @@ fn no_cgroup(error: &io::Error) -> Refusal {
     )
 }
 
+/// In a chroot `/` is no mount, so that what is mounted for CMD could not be kept from the host.
+fn check_root_mount() -> Result<(), Refusal> {
+    let table = mounts::table().unwrap_or_default();
+    if table.iter().any(|m| m.point == Path::new("/")) {
+        return Ok(());
+    }
+    let remedy = "enter the directory with pivot_root or a container engine, not chroot";
+    Err(Refusal::new(exit::UNAVAILABLE, "this is a chroot: / is not a mount point", remedy))
+}
+
 /// Loads the smallest program there is: the only sure test of what lockdown, security modules, container
 /// filters and user namespaces leave.
 fn probe_bpf() -> Result<(), Refusal> {
@@ -118,21 +131,37 @@ fn probe_bpf() -> Result<(), Refusal> {
 
 /// A bpffs from the mount table, or one mounted at the usual place.
 fn bpffs() -> Result<PathBuf, Refusal> {
-    let usual = Path::new(BPFFS);
-    let table = mounts::table().unwrap_or_default();
-    let whole: Vec<_> =
-        table.iter().filter(|m| m.fs_type == "bpf" && m.root == Path::new("/")).map(|m| &m.point).collect();
-    if let Some(found) = whole.iter().find(|p| p.as_path() == usual).or_else(|| whole.first()) {
-        return Ok(found.to_path_buf());
-    }
-    mount_bpffs(usual).map_err(|e| {
+    let failed = |e: io::Error| {
         Refusal::new(
             exit::UNAVAILABLE,
             format!("no bpffs, and it cannot be mounted at {BPFFS}: {e}"),
             format!("mount it: mount -t bpf bpf {BPFFS}"),
         )
-    })?;
-    Ok(usual.to_owned())
+    };
+    if let Some(found) = mounted_bpffs() {
+        return Ok(found);
+    }
+    // Two runs that start together must not mount twice: the second would hide the first one's pins.
+    let point = File::open(BPFFS).map_err(failed)?;
+    // SAFETY: flock on a descriptor that is open; it is released when `point` is dropped.
+    if unsafe { libc::flock(point.as_raw_fd(), libc::LOCK_EX) } != 0 {
+        return Err(failed(io::Error::last_os_error()));
+    }
+    if let Some(found) = mounted_bpffs() {
+        return Ok(found);
+    }
+    mount_bpffs(Path::new(BPFFS)).map_err(|e| failed(e.into()))?;
+    Ok(BPFFS.into())
+}
+
+fn mounted_bpffs() -> Option<PathBuf> {
+    let table = mounts::table().ok()?;
+    let whole: Vec<_> = table
+        .into_iter()
+        .filter(|m| m.fs_type == "bpf" && m.root == Path::new("/"))
+        .map(|m| m.point)
+        .collect();
+    whole.iter().find(|p| p.as_path() == Path::new(BPFFS)).or_else(|| whole.first()).cloned()
 }
 
 fn mount_bpffs(at: &Path) -> nix::Result<()> {
