@@ -61,6 +61,8 @@ impl Root {
             }
         }
         fs::write(root.folder.join("etc/hosts"), "127.0.0.1 localhost egret-vm\n::1 localhost\n")?;
+        // Worlds mount their own over it.
+        fs::write(root.folder.join("etc/resolv.conf"), "# The VM has no network.\n")?;
         root.add_binary(Path::new(BUSYBOX))?;
         root.set_env("PATH", SYSTEM_PATH);
         root.set_env("HOME", "/root");
