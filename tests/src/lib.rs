@@ -15,6 +15,7 @@
 pub mod dnsd;
 pub mod egret;
 pub mod exec;
+pub mod foreign;
 pub mod lab;
 pub mod lock;
 pub mod netns;

@@ -4,8 +4,10 @@
 
 mod build;
 mod checksum;
+mod ext;
 mod random;
 
-pub use build::{Ext, Frame, L4, Packet, tcp};
+pub use build::{Frame, L4, Packet, tcp};
 pub use checksum::internet;
+pub use ext::Ext;
 pub use random::{Rng, mutate, random_bytes, random_dns, random_packet};

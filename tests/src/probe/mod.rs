@@ -5,14 +5,16 @@
 mod cycle;
 mod dns;
 mod ops;
+mod outcome;
 mod proto;
 mod serve;
 mod session;
 mod sockaddr;
 
+pub use outcome::{Answer, Conn, Tried, is_refusal};
 pub use proto::{Cycled, Datagram, Reply, Request, UdpMode};
 pub use serve::serve;
-pub use session::{Answer, Conn, Session, Tried};
+pub use session::Session;
 
 use std::path::PathBuf;
 

@@ -1,12 +1,13 @@
 //! The test's end of a running probe.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::binary;
+use super::outcome::{Answer, Conn, Tried};
 use super::proto::{Cycled, Datagram, Reply, Request, UdpMode};
 use crate::exec::{Cmd, Outcome, Place, Running};
 use crate::wait;
@@ -20,74 +21,6 @@ pub struct Session {
     running: Running,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
-}
-
-/// A connection that the probe keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Conn {
-    /// Its number.
-    pub id: u64,
-    /// The probe's end.
-    pub local: SocketAddr,
-}
-
-/// What came of trying to connect.
-#[derive(Clone, Debug)]
-pub struct Tried {
-    /// The connection, or the errno.
-    pub result: Result<Conn, i32>,
-    /// How long it took, the talk with the probe included.
-    pub elapsed: Duration,
-}
-
-impl Tried {
-    /// Panics unless it connected.
-    #[track_caller]
-    pub fn allowed(&self) -> Conn {
-        self.result.unwrap_or_else(|errno| panic!("expected a connection, got errno {errno}: {self:?}"))
-    }
-
-    /// Panics unless it failed at once with EPERM or EACCES.
-    #[track_caller]
-    pub fn refused(&self) {
-        assert!(
-            matches!(self.result, Err(libc::EPERM | libc::EACCES)),
-            "expected EPERM or EACCES, got {self:?}"
-        );
-        assert!(self.elapsed < Duration::from_millis(500), "refused, but late: {self:?}");
-    }
-
-    /// Panics if it connected.
-    #[track_caller]
-    pub fn denied(&self) {
-        assert!(self.result.is_err(), "expected no connection, got {self:?}");
-    }
-}
-
-/// What the C library said about a name.
-#[derive(Clone, Debug)]
-pub struct Answer {
-    /// Addresses in its order.
-    pub addresses: Vec<IpAddr>,
-    /// Its error, empty if none.
-    pub error: String,
-    /// How long it took.
-    pub elapsed: Duration,
-}
-
-impl Answer {
-    /// The first address as text; panics if there is none.
-    #[track_caller]
-    pub fn first(&self) -> String {
-        assert!(!self.addresses.is_empty(), "the name did not resolve: {self:?}");
-        self.addresses[0].to_string()
-    }
-
-    /// Panics if the name resolved.
-    #[track_caller]
-    pub fn failed(&self) {
-        assert!(self.addresses.is_empty(), "the name should not resolve: {self:?}");
-    }
 }
 
 impl Session {
