@@ -101,8 +101,14 @@ impl Hierarchy {
     #[must_use]
     pub fn clean_leftovers(&self) -> Vec<String> {
         let ended = self.leftovers().into_iter().filter(|l| !l.in_use);
-        ended.filter(|l| remove_tree(&l.path).is_ok()).map(|l| l.run).collect()
+        ended.filter(|l| remove_ended(&l.path)).map(|l| l.run).collect()
     }
+}
+
+/// Looks again under the lock, which a run that starts at this moment takes as well.
+fn remove_ended(path: &Path) -> bool {
+    let Ok(_lock) = lock(path) else { return false };
+    !populated(path).unwrap_or(true) && remove_tree(path).is_ok()
 }
 
 /// A name for a run: unique on this host, short, and without a dot (bpffs refuses dots).
@@ -181,17 +187,37 @@ pub(super) fn own_path(text: &str) -> Option<PathBuf> {
     text.lines().find_map(|l| l.strip_prefix("0::")).map(|p| PathBuf::from(p.trim_end_matches(" (deleted)")))
 }
 
+/// Makes the directory and locks it. Between the two another run may take it for a leftover and remove
+/// it; then it is made again.
 fn make(path: &Path) -> io::Result<Cgroup> {
-    std::fs::create_dir(path)?;
-    let usable = std::fs::read_to_string(path.join("cgroup.type")).is_ok_and(|t| t.trim() == "domain");
-    let made = if usable { lock(path) } else { Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)) };
-    match made {
-        Ok(file) => Ok(Cgroup { path: path.to_owned(), id: file.metadata()?.ino(), _lock: file }),
-        Err(e) => {
-            let _ = std::fs::remove_dir(path);
-            Err(e)
+    let mut last = Err(io::ErrorKind::WouldBlock.into());
+    for _ in 0..10 {
+        std::fs::create_dir(path)?;
+        last = claim(path);
+        match &last {
+            Err(e) if [io::ErrorKind::NotFound, io::ErrorKind::WouldBlock].contains(&e.kind()) => {
+                let _ = std::fs::remove_dir(path);
+            }
+            Err(_) => {
+                let _ = std::fs::remove_dir(path);
+                break;
+            }
+            Ok(_) => break,
         }
     }
+    last
+}
+
+fn claim(path: &Path) -> io::Result<Cgroup> {
+    let file = lock(path)?;
+    let id = file.metadata()?.ino();
+    if std::fs::metadata(path)?.ino() != id {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    if std::fs::read_to_string(path.join("cgroup.type"))?.trim() != "domain" {
+        return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+    }
+    Ok(Cgroup { path: path.to_owned(), id, _lock: file })
 }
 
 /// An exclusive lock on the directory, held as long as the file is open; `WouldBlock` if taken.
