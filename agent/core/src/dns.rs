@@ -2,4 +2,7 @@
 //!
 //! Owns: the slow path behind the kernel's scanner. Must not know: policies, sockets, clocks.
 
+pub mod cache;
 pub mod lifetime;
+pub mod parse;
+pub mod tcp;

@@ -16,12 +16,12 @@ use proptest::{collection::vec, option, prelude::*, sample::select};
 
 /// One question to all readings.
 #[derive(Debug, Clone)]
-pub struct Probe {
-    pub direction: Direction,
-    pub remote: IpAddr,
-    pub names: Vec<KnownName>,
-    pub proto: u8,
-    pub port: u16,
+pub(crate) struct Probe {
+    pub(crate) direction: Direction,
+    pub(crate) remote: IpAddr,
+    pub(crate) names: Vec<KnownName>,
+    pub(crate) proto: u8,
+    pub(crate) port: u16,
 }
 
 const PATTERNS: &[&str] = &[
@@ -65,20 +65,20 @@ const ADDRESSES: &[&str] = &[
 ];
 
 /// Two search domains, one below the other.
-pub fn search() -> Vec<Name> {
+pub(crate) fn search() -> Vec<Name> {
     ["s", "d.s"].iter().map(|n| Name::parse(n).unwrap()).collect()
 }
 
 /// Addresses that belong to the host, a node, the API server.
-pub fn identities() -> BTreeMap<IpAddr, u32> {
+pub(crate) fn identities() -> BTreeMap<IpAddr, u32> {
     [("203.0.113.1", 1), ("203.0.113.6", 6), ("203.0.113.7", 7)].map(|(a, i)| (a.parse().unwrap(), i)).into()
 }
 
-pub fn any_name() -> impl Strategy<Value = Name> {
+pub(crate) fn any_name() -> impl Strategy<Value = Name> {
     select(NAMES).prop_map(|n| Name::parse(n).unwrap())
 }
 
-pub fn any_probe() -> impl Strategy<Value = Probe> {
+pub(crate) fn any_probe() -> impl Strategy<Value = Probe> {
     let known = (any_name(), any::<bool>()).prop_map(|(name, expired)| KnownName { name, expired });
     let names = vec(known, 0..3).prop_map(|mut names| {
         let mut seen = BTreeSet::new();
@@ -158,7 +158,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
     )
 }
 
-pub fn any_policies() -> impl Strategy<Value = Vec<Policy>> {
+pub(crate) fn any_policies() -> impl Strategy<Value = Vec<Policy>> {
     let isolation = prop_oneof![6 => Just(true), 1 => Just(false)];
     let policy = (vec(any_rule(), 0..5), isolation, any::<bool>(), 0..100u32)
         .prop_map(|(rules, egress, ingress, n)| Policy::new(origin(n), Isolation { egress, ingress }, rules));
@@ -170,7 +170,7 @@ fn origin(n: u32) -> Origin {
 }
 
 /// The same policy as one object per rule.
-pub fn one_rule_each(policy: &Policy) -> Vec<Policy> {
+pub(crate) fn one_rule_each(policy: &Policy) -> Vec<Policy> {
     let alone = |rules| Policy::new(policy.origin().clone(), policy.isolates(), rules);
     let mut out: Vec<Policy> = policy.rules().iter().map(|r| alone(vec![r.clone()])).collect();
     out.push(alone(Vec::new()));

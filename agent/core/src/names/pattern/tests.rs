@@ -165,7 +165,7 @@ fn any_name() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4096))]
+    #![proptest_config(ProptestConfig::with_cases(1024))]
 
     #[test]
     fn n_a01_matcher_equals_the_regular_expression(pattern in any_pattern(), names in proptest::collection::vec(any_name(), 8)) {
