@@ -33,6 +33,7 @@ fn n_a02_a_final_dot_makes_no_difference() {
         ("api.example.com.:443", "api.example.com."),
     ] {
         let mut probe = lab.egret().allow(policy).session();
+        probe.held();
         assert_eq!(probe.resolve_family(name, 4).first(), "192.0.2.10", "{policy} {name}");
         probe.tcp("192.0.2.10:443").allowed();
         probe.finish().report.nothing_denied();

@@ -40,6 +40,7 @@ fn p_a02_fragmentation_needed_comes_through() {
     lab.world.ip("r", "link set vw mtu 1300");
     let policy = Cnp::new().cidr("192.0.2.10/32", &["443/TCP"]).cidr("2001:db8:a::10/128", &["443/TCP"]);
     let mut probe = lab.egret().policy(&policy.text()).session();
+    probe.held();
     for target in ["192.0.2.10:443", "[2001:db8:a::10]:443"] {
         let conn = probe.tcp(target).allowed();
         assert!(probe.upload(conn, 1 << 20, Duration::from_secs(5)), "{target}");

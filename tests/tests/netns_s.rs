@@ -118,6 +118,7 @@ fn s_a04_loopback_and_own_addresses_are_open() {
     let local = Servers::start(lab.world.ns("c"), &[5432], &[5433]);
     let egret = lab.egret().place(|place| place.hosts("127.0.0.1 localhost\n127.0.0.7 postgres\n"));
     let mut probe = egret.allow("api.example.com").session();
+    probe.held();
     for target in ["127.0.0.1:5432", "[::1]:5432", "127.9.8.7:5432", "10.7.0.2:5432"] {
         probe.tcp(target).allowed();
         assert!(local.hits().wait_for(Duration::from_secs(2), Proto::Tcp, target), "{target}");

@@ -73,6 +73,7 @@ fn t_a03_many_random_addresses_never_cut_a_connection() {
         (0..8).map(|_| Ipv6Addr::new(0x2001, 0xdb8, 0xa, 0, 0, 0, 1, rng.below(4096) as u16).into()).collect()
     });
     let mut probe = lab.egret().allow("objects.example:443").lifetimes(1, 0, 86400).session();
+    probe.held();
     let mut uploads = Vec::new();
     for _ in 0..100 {
         let address = probe.resolve_family("objects.example", 6).first();
@@ -139,6 +140,7 @@ fn t_a05_the_first_packet_never_comes_too_early() {
     let _busy = Busy::start();
     let egret = lab.egret().place(|place| place.resolv_conf("nameserver 127.0.0.53\n"));
     let mut probe = egret.allow("race.example:443").session();
+    probe.held();
     let cycled = probe.cycle("127.0.0.53:53", "race.example", 443, 10_000);
     eprintln!("10,000 cycles: {cycled:?}");
     assert!(cycled.failed.is_empty() && cycled.unresolved == 0, "{cycled:?}");

@@ -44,6 +44,7 @@ fn w_a01_chain_of_sixteen_and_a_loop() {
     lab.zone.add("h16.example", 60, &["192.0.2.16"]);
     lab.zone.cname("loop.example", 60, "pool.example").cname("pool.example", 60, "loop.example");
     let mut probe = lab.egret().allow("h0.example").allow("loop.example").allow("api.example.com").session();
+    probe.held();
     probe.resolve("loop.example").failed();
     assert_eq!(probe.resolve("h0.example").first(), "192.0.2.16");
     probe.tcp_patient("192.0.2.16:443").allowed();
@@ -96,6 +97,7 @@ fn w_a04_case_makes_no_difference_and_is_kept() {
     let Some(lab) = Lab::scripted(odd_owner) else { return };
     for policy in ["*.example.com:443", "*.Example.COM:443"] {
         let mut probe = lab.egret().allow(policy).session();
+        probe.held();
         for (name, address) in [
             ("a1.example.com", "192.0.2.1:443"),
             ("a2.example.com", "192.0.2.2:443"),

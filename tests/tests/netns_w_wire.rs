@@ -91,6 +91,7 @@ fn w_a07_tcp_answer_in_many_segments() {
     let pieces = handler(|query| chunked(&pool_reply(query, 7), 9, Duration::from_millis(2)));
     let Some(lab) = Lab::scripted(pieces) else { return };
     let mut probe = lab.egret().allow("big.example.com:443").session();
+    probe.held();
     let (answers, _) = probe.dns(RESOLVER, true, &[a(1, "big.example.com")], 1);
     assert_eq!(answers[0].len(), 33 + 7 * 16);
     probe.tcp_patient("198.51.100.7:443").allowed();
@@ -106,6 +107,7 @@ fn w_a08_pipelined_answers_out_of_order() {
     });
     let Some(lab) = Lab::scripted(swapped) else { return };
     let mut probe = lab.egret().allow("api.example.com:443").session();
+    probe.held();
     let both = [a(1, "api.example.com"), raw::query(2, "api.example.com", rtype::AAAA)];
     let (answers, _) = probe.dns(RESOLVER, true, &both, 2);
     let ids: Vec<u8> = answers.iter().map(|answer| answer[1]).collect();
@@ -119,6 +121,7 @@ fn w_a08_pipelined_answers_out_of_order() {
 fn w_a09_ten_thousand_parallel_pairs_from_one_port() {
     let Some(lab) = Lab::exclusive() else { return };
     let mut probe = lab.egret().allow("api.example.com:443").session();
+    probe.held();
     let pair = vec![a(1, "api.example.com"), raw::query(2, "api.example.com", rtype::AAAA)];
     let server = RESOLVER.parse().expect("an address");
     let (tcp, expect, port, timeout) = (false, 2, 45678, 1000);
@@ -179,6 +182,7 @@ fn w_a17_an_answer_in_ip_fragments_is_learned_whole() {
     let Some(lab) = Lab::scripted(pool(180)) else { return };
     let capture = egret_tests::servers::Capture::start(lab.world.ns("c"));
     let mut probe = lab.egret().allow("pool.example.com:443").session();
+    probe.held();
     let (answers, _) = probe.dns(RESOLVER, false, &[a(1, "pool.example.com")], 1);
     assert_eq!(answers[0].len(), 34 + 180 * 16);
     assert!(capture.all().iter().any(|seen| seen.fragment_offset > 0), "it came in fragments");

@@ -78,6 +78,13 @@ impl Session {
         self.connect(to, false, None, 0)
     }
 
+    /// Panics unless a connection that no test allows is refused: for tests whose other steps would pass
+    /// without any firewall too.
+    #[track_caller]
+    pub fn held(&mut self) {
+        self.tcp(crate::report::CONTROL).refused();
+    }
+
     /// Tries a TCP connection with everything that can be chosen.
     #[track_caller]
     pub fn connect(&mut self, to: &str, mapped: bool, fast_open: Option<&str>, port: u16) -> Tried {
