@@ -21,11 +21,11 @@ const STEPS: &[Step] = &[
     ("build", |_| cargo::build_bins(&[]).map(drop)),
     ("clippy", |_| clippy()),
     ("clippy (bpf)", |_| clippy_bpf()),
-    ("test unit", |tally| test::run_tier(test::Tier::Unit, &[], tally)),
-    ("test kernel", |tally| test::run_tier(test::Tier::Kernel, &[], tally)),
-    ("test netns", |tally| test::run_tier(test::Tier::Netns, &[], tally)),
+    ("test unit", |tally| test::run_tier(test::Tier::Unit, &HOST_PACKAGES, &[], tally)),
+    ("test kernel", |tally| test::run_tier(test::Tier::Kernel, &HOST_PACKAGES, &[], tally)),
+    ("test netns", |tally| test::run_tier(test::Tier::Netns, &HOST_PACKAGES, &[], tally)),
     ("test doc", doc_tests),
-    ("test vm", |tally| test::run_tier(test::Tier::Vm, &[], tally)),
+    ("test vm", |tally| test::run_tier(test::Tier::Vm, &HOST_PACKAGES, &[], tally)),
     ("demo", |_| thin::demo(&[])),
 ];
 

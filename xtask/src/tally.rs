@@ -36,8 +36,8 @@ impl fmt::Display for Tally {
 impl Tally {
     /// What one printed line adds; nothing unless it is a closing line.
     pub(crate) fn of_line(line: &str) -> Self {
-        let line = line.trim_start();
-        let closing = line.starts_with("Summary [") || line.starts_with("test result: ");
+        // nextest repeats a failed test's own output, libtest's closing line in it, but indents it.
+        let closing = line.trim_start().starts_with("Summary [") || line.starts_with("test result: ");
         let mut tally = Self::default();
         if !closing {
             return tally;
@@ -94,6 +94,7 @@ mod tests {
             0,
         );
         check("test result: FAILED. 3 passed; 2 failed; 0 ignored", 3, 2);
+        check("    test result: FAILED. 0 passed; 1 failed; 0 ignored", 0, 0);
         check("the page says 5 passed, 1 failed", 0, 0);
     }
 

@@ -29,6 +29,7 @@ pub(crate) enum Tier {
     All,
 }
 
+const PURE_PACKAGES: [&str; 6] = ["-p", "egret-common", "-p", "egret-core", "-p", "xtask"];
 const PURE: &str = "(package(egret-common) + package(egret-core) + package(xtask))";
 const NETNS: &str = "(package(egret-tests) & binary(/^netns_/))";
 
@@ -52,24 +53,26 @@ pub(crate) fn run(tiers: &[Tier], names: &[String]) -> Result<()> {
         t => t,
     };
     let mut tally = Tally::default();
-    let result = tiers.iter().try_for_each(|tier| run_tier(*tier, names, &mut tally));
+    // The pure packages alone build without the BPF toolchain; with other tiers, one build serves all.
+    let packages: &[&str] = if tiers == [Tier::Unit] { &PURE_PACKAGES } else { &cargo::HOST_PACKAGES };
+    let result = tiers.iter().try_for_each(|tier| run_tier(*tier, packages, names, &mut tally));
     println!("tests: {tally}");
     result
 }
 
-/// Runs one tier and adds to `tally`.
-pub(crate) fn run_tier(tier: Tier, names: &[String], tally: &mut Tally) -> Result<()> {
+/// Runs one tier, built as part of `packages`, and adds to `tally`.
+pub(crate) fn run_tier(tier: Tier, packages: &[&str], names: &[String], tally: &mut Tally) -> Result<()> {
     match tier {
         Tier::All => unreachable!("taken apart by the caller"),
         Tier::Vm => {
             setup::ensure(&[setup::Tier::Bpf, setup::Tier::Test, setup::Tier::Vm])?;
             vm::run_tests(names, tally)
         }
-        // Only the pure packages are built: this works without the BPF toolchain.
         Tier::Unit => {
-            let mut command = nextest(tier, names);
-            command.args(["-p", "egret-common", "-p", "egret-core", "-p", "xtask"]);
-            tally::run(&mut command, tally)
+            if packages == cargo::HOST_PACKAGES {
+                setup::ensure(&[setup::Tier::Bpf, setup::Tier::Test])?;
+            }
+            tally::run(nextest(tier, names).args(packages), tally)
         }
         Tier::Kernel | Tier::Netns => {
             if !sh::is_root() {
@@ -81,7 +84,7 @@ pub(crate) fn run_tier(tier: Tier, names: &[String], tally: &mut Tally) -> Resul
             setup::ensure(&[setup::Tier::Bpf, setup::Tier::Test])?;
             let built = cargo::build_bins(&[])?;
             let mut command = nextest(tier, names);
-            command.args(cargo::HOST_PACKAGES);
+            command.args(packages);
             cargo::with_egret(&mut command, &built)?;
             tally::run(&mut command, tally)
         }
