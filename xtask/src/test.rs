@@ -69,8 +69,9 @@ pub(crate) fn run_tier(tier: Tier, packages: &[&str], names: &[String], tally: &
             vm::run_tests(names, tally)
         }
         Tier::Unit => {
+            setup::ensure(&[setup::Tier::Runner])?;
             if packages == cargo::HOST_PACKAGES {
-                setup::ensure(&[setup::Tier::Bpf, setup::Tier::Test])?;
+                setup::ensure(&[setup::Tier::Bpf])?;
             }
             tally::run(nextest(tier, names).args(packages), tally)
         }

@@ -20,7 +20,9 @@ pub(crate) enum Tier {
     Bpf,
     /// Clippy of the BPF compiler.
     Lint,
-    /// cargo-nextest and the programs that netns tests, the demonstration and benchmarks run.
+    /// cargo-nextest, enough for pure tests.
+    Runner,
+    /// The test runner, and the programs that netns tests, the demonstration and benchmarks run.
     Test,
     /// The emulator and what builds an initramfs.
     Vm,
@@ -47,7 +49,7 @@ pub(crate) fn ensure(tiers: &[Tier]) -> Result<()> {
     if wants(Tier::Bpf) {
         bpf::install_linker()?;
     }
-    if wants(Tier::Test) && sh::find("cargo-nextest").is_none() {
+    if (wants(Tier::Test) || wants(Tier::Runner)) && sh::find("cargo-nextest").is_none() {
         eprintln!("setup: cargo install cargo-nextest (a few minutes, once)");
         sh::run(sh::command("cargo").args(["install", "--quiet", "--locked", "cargo-nextest"]))?;
     }
