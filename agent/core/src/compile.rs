@@ -34,7 +34,7 @@ use set::{Numbered, Set};
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CompileError {
     /// One class (one name, one CIDR...) has more separate port intervals than the map holds.
-    #[error("{rule}: the rules for one peer make {intervals} separate port ranges, the limit is 128")]
+    #[error("{rule}: the rules for one peer make {intervals} separate port ranges, the limit is 120")]
     TooManyIntervals {
         /// A rule of that class.
         rule: String,
@@ -102,6 +102,12 @@ impl Book {
     #[must_use]
     pub fn class(&self, id: ClassId) -> Option<&ClassKey> {
         self.names.key(id)
+    }
+
+    /// The highest number of a class so far; they are given out in order.
+    #[must_use]
+    pub fn last_class(&self) -> ClassId {
+        self.names.last()
     }
 
     /// The number of a class, new if need be.
@@ -275,5 +281,6 @@ fn endpoint(spec: &EndpointSpec, egress: SetRef, ingress: SetRef, world: &World)
         ttl_floor: spec.lifetime.floor(),
         ttl_cap: spec.lifetime.cap(),
         grace: spec.lifetime.grace(),
+        zero: 0,
     }
 }

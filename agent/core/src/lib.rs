@@ -1,4 +1,43 @@
-//! (architecture page follows)
+//! # Egret's core
+//!
+//! Names, policies, the compiler, DNS knowledge and the oracle: everything that Egret knows and decides outside the
+//! kernel, as values and functions.
+//!
+//! ## Bird's eye
+//! ```text
+//!  --allow, YAML ──allow, policy──> Policy ──compile──> Desired ──diff──> [MapOp] ──> the shell writes the maps
+//!                                      │                   │
+//!                                      └──eval (oracle)    └──View──> egret_common::decide   (tests: both agree)
+//!  DNS records ──dns::tcp, dns::parse──> Answer ──State::see_answer──> Lesson: MapOps and grants
+//! ```
+//! A policy is text until [`policy`] or [`allow`] has read it; from then on it is a [`policy::Policy`] that cannot say
+//! anything Egret does not enforce. [`compile`] turns the policies of all workloads into a [`desired::Desired`]: typed
+//! map entries, nothing else. [`desired::diff`] gives the steps from one to the next. [`state::State`] holds it all
+//! together and turns events into steps.
+//!
+//! ## Code map
+//! | module | what |
+//! |---|---|
+//! | [`names`] | [`names::Name`], [`names::Pattern`]: canonical names, the wildcard grammars, the reference matcher |
+//! | [`ports`], [`net`] | protocols and port ranges; CIDRs and their canonical form |
+//! | [`allow`] | `NAME[:PORT[/PROTO]]` |
+//! | [`policy`] | the model; `cilium` reads, `write` writes, diagnostics carry the field's path |
+//! | [`compile`] | rule sets, name classes, CIDR classes, and the [`compile::Book`] of their numbers |
+//! | [`desired`] | content of the maps, diff, and [`desired::View`], through which `decide` reads it |
+//! | [`eval`] | the oracle: what the text of the policies says, read slowly |
+//! | [`dns`] | full parser, TCP reassembly, cache per workload, lifetimes |
+//! | [`state`] | the one owner of all of it |
+//!
+//! ## Invariants, as absences
+//! - Nothing here reads a clock, a file, a socket or an environment variable; time is an argument, in the ticks of
+//!   `egret_common::grant`.
+//! - Nothing here locks, waits, spawns or logs. A function either returns what follows or an error.
+//! - No type of YAML, of the DNS library or of the kernel's interface is part of a public signature, except the map
+//!   entries of `egret-common`.
+//! - A rule set is never changed into another one: other rules, another number. A class number never changes its
+//!   meaning.
+//! - [`eval`] uses nothing of [`compile`] but the switch that says which question is asked.
+//! - No input makes anything here panic, and nothing grows without a bound but the policies themselves.
 
 pub mod allow;
 pub mod compile;
@@ -9,3 +48,4 @@ pub mod names;
 pub mod net;
 pub mod policy;
 pub mod ports;
+pub mod state;

@@ -37,8 +37,14 @@ impl NameBook {
         if key.is_empty() {
             return 0;
         }
-        let next = CLASS_NAME_BASE + self.ids.len() as ClassId + 1;
+        let next = self.last() + 1;
         *self.ids.entry(key).or_insert(next)
+    }
+
+    /// The highest number so far.
+    #[must_use]
+    pub fn last(&self) -> ClassId {
+        CLASS_NAME_BASE + self.ids.len() as ClassId
     }
 
     /// All classes with their numbers.

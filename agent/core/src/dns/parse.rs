@@ -27,8 +27,8 @@ pub enum ParseError {
     /// Cut short, or its counts promise more than its bytes can hold.
     #[error("the message is cut short")]
     Short,
-    /// Not exactly one question of class IN.
-    #[error("the message does not have exactly one question of class IN")]
+    /// Not exactly one question.
+    #[error("the message does not have exactly one question")]
     Question,
     /// A query where an answer was expected, or the other way round, or another operation than QUERY.
     #[error("the message is of the wrong kind")]
@@ -156,9 +156,7 @@ fn read(bytes: &[u8], kind: MessageType) -> Result<Message, ParseError> {
 
 fn question(message: &Message) -> Result<Question, ParseError> {
     match message.queries.as_slice() {
-        [q] if q.query_class == DNSClass::IN => {
-            Ok(Question { text: text(&q.name), name: host_name(&q.name), qtype: u16::from(q.query_type) })
-        }
+        [q] => Ok(Question { text: text(&q.name), name: host_name(&q.name), qtype: u16::from(q.query_type) }),
         _ => Err(ParseError::Question),
     }
 }

@@ -82,7 +82,7 @@ impl<K: Ord + Clone> Reassembly<K> {
         }
         let oldest = self.streams.iter().min_by_key(|(_, s)| s.used).map(|(key, _)| key.clone());
         if let Some(stream) = oldest.and_then(|key| self.streams.remove(&key)) {
-            self.lost += u64::from(!stream.broken && !(stream.ready.is_empty() && stream.waiting.is_empty()));
+            self.lost += u64::from(!stream.broken && stream.held() > 0);
         }
     }
 }
@@ -103,9 +103,13 @@ impl Stream {
             }
         }
         let messages = self.take_messages();
-        let held: usize = self.ready.len() + self.waiting.iter().map(|(_, p)| p.len()).sum::<usize>();
-        self.broken = held > STREAM_BYTES || self.waiting.len() > STREAM_SEGMENTS;
+        self.broken = self.held() > STREAM_BYTES || self.waiting.len() > STREAM_SEGMENTS;
         messages
+    }
+
+    /// Bytes that wait for more.
+    fn held(&self) -> usize {
+        self.ready.len() + self.waiting.iter().map(|(_, p)| p.len()).sum::<usize>()
     }
 
     /// Until a message was taken, a segment may turn out to stand before the first one seen.

@@ -1,9 +1,8 @@
 //! Random policies and random probes: the reading of the text (`eval`), and `decide` over the compiled maps, agree.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::support::{Probe, any_policies, any_probe, identities, search};
 use egret_common::{
     decide::{Question, decide, may_ask},
     grant,
@@ -18,7 +17,6 @@ use egret_core::{
     policy::Policy,
 };
 use proptest::prelude::*;
-use support::{Probe, any_policies, any_probe, identities, search};
 
 const NOW: u32 = 1_000_000;
 
@@ -100,7 +98,7 @@ proptest! {
 
     #[test]
     fn k_a02_order_and_spreading_mean_nothing(policies in any_policies(), probes in proptest::collection::vec(any_probe(), 32)) {
-        let mut spread: Vec<Policy> = policies.iter().flat_map(support::one_rule_each).collect();
+        let mut spread: Vec<Policy> = policies.iter().flat_map(crate::support::one_rule_each).collect();
         spread.reverse();
         let (mut book, mut other_book) = (Book::default(), Book::default());
         let whole = compiled(&policies, &probes, &mut book);
@@ -113,7 +111,7 @@ proptest! {
     }
 
     #[test]
-    fn w_a12_the_right_to_ask_agrees(policies in any_policies(), names in proptest::collection::vec(support::any_name(), 24), run in any::<bool>()) {
+    fn w_a12_the_right_to_ask_agrees(policies in any_policies(), names in proptest::collection::vec(crate::support::any_name(), 24), run in any::<bool>()) {
         let names_ask = if run { NamesAsk::Yes } else { NamesAsk::No };
         let mut book = Book::default();
         let mut world = world(names_ask);
@@ -130,7 +128,7 @@ proptest! {
     }
 
     #[test]
-    fn n_a01_tables_and_index_agree(policies in any_policies(), names in proptest::collection::vec(support::any_name(), 32)) {
+    fn n_a01_tables_and_index_agree(policies in any_policies(), names in proptest::collection::vec(crate::support::any_name(), 32)) {
         let mut book = Book::default();
         let compiled = compile(&world(NamesAsk::Yes), &[spec(&policies)], &mut book).unwrap();
         for name in &names {

@@ -1,0 +1,226 @@
+//! Everything the agent knows, and what follows from what happens: events in, map steps and grants out.
+//!
+//! Owns: policies in force, their compiled form, and what each workload was told. One task owns a `State`; nothing in
+//! it waits, locks or reads a clock. Must not know: how maps are written, how events arrive.
+
+mod lesson;
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use egret_common::{
+    grant::GrantTime,
+    ids::{ClassId, EndpointId},
+    maps::{GrantKey, RuleKey},
+    net::proto,
+};
+
+pub use lesson::{KernelDid, Lesson};
+
+use crate::{
+    compile::{self, Book, CompileError, Compiled, EndpointSpec, World, addr},
+    desired::{Desired, Entry, MapOp, diff},
+    dns::{
+        cache::{Cache, Limits},
+        lifetime::keep_in_use,
+    },
+    names::{Name, Pattern},
+    policy::{Origin, Rule},
+};
+
+/// Names of slow patterns that get an entry of their own in `NAME_EXACT`; beyond that the agent grants by itself.
+const MAX_SEEN_NAMES: usize = 16_384;
+
+/// Opens `key` for a name class until `expires`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Grant {
+    /// Workload and address.
+    pub key: GrantKey,
+    /// The name's class.
+    pub class: ClassId,
+    /// Boot time in ticks.
+    pub expires: GrantTime,
+}
+
+/// The agent's state.
+#[derive(Debug, Clone)]
+pub struct State {
+    world: World,
+    endpoints: Vec<EndpointSpec>,
+    book: Book,
+    compiled: Compiled,
+    caches: BTreeMap<EndpointId, Cache>,
+    limits: Limits,
+    /// Every name class up to this number has its rules in `compiled`.
+    ruled: ClassId,
+}
+
+impl State {
+    /// Compiles the policies. The maps are expected to be empty: [`diff`] from `Desired::default()` fills them.
+    ///
+    /// # Errors
+    /// [`CompileError`].
+    pub fn new(world: World, endpoints: Vec<EndpointSpec>, limits: Limits) -> Result<Self, CompileError> {
+        let mut book = Book::default();
+        let compiled = compile::compile(&world, &endpoints, &mut book)?;
+        let ruled = book.last_class();
+        Ok(Self { world, endpoints, book, compiled, caches: BTreeMap::new(), limits, ruled })
+    }
+
+    /// What the maps shall hold.
+    #[must_use]
+    pub fn desired(&self) -> &Desired {
+        &self.compiled.desired
+    }
+
+    /// `CONFIG_*` bits that the programs need.
+    #[must_use]
+    pub fn config_flags(&self) -> u32 {
+        self.compiled.config_flags()
+    }
+
+    /// The rule behind a cookie.
+    #[must_use]
+    pub fn rule(&self, cookie: u32) -> Option<(&Origin, &Rule)> {
+        self.book.rule(cookie)
+    }
+
+    /// The patterns behind a name class.
+    pub fn patterns(&self, class: ClassId) -> impl Iterator<Item = &Pattern> {
+        self.book.class(class).into_iter().flatten().map(|member| &member.pattern)
+    }
+
+    /// What a workload was told so far.
+    #[must_use]
+    pub fn cache(&self, endpoint: EndpointId) -> Option<&Cache> {
+        self.caches.get(&endpoint)
+    }
+
+    /// Every name that a workload knows an address under, allowed or not, with its expiry.
+    pub fn names_of(
+        &self,
+        endpoint: EndpointId,
+        address: IpAddr,
+    ) -> impl Iterator<Item = (&Name, GrantTime)> {
+        self.caches.get(&endpoint).into_iter().flat_map(move |cache| cache.names_of(address))
+    }
+
+    /// Forgets answers that ended before `before`.
+    pub fn forget(&mut self, before: GrantTime) {
+        self.caches.values_mut().for_each(|cache| cache.forget(before));
+    }
+
+    /// Puts other policies in force. Grants: for the names that workloads know and that belong to another class now
+    /// (CASES T-A06).
+    ///
+    /// # Errors
+    /// [`CompileError`]; then the old policies stay in force.
+    pub fn replace(
+        &mut self,
+        endpoints: Vec<EndpointSpec>,
+        now: GrantTime,
+    ) -> Result<(Vec<MapOp>, Vec<Grant>), CompileError> {
+        let compiled = compile::compile(&self.world, &endpoints, &mut self.book)?;
+        let old = std::mem::replace(&mut self.compiled, compiled);
+        self.endpoints = endpoints;
+        self.ruled = self.book.last_class();
+        let mut grants = Vec::new();
+        for (endpoint, cache) in &self.caches {
+            for (name, address, expires) in cache.iter().filter(|(.., expires)| *expires > now) {
+                let class = self.book.class_id(self.compiled.index.classify(name));
+                if class != self.book.class_id(old.index.classify(name)) {
+                    grants.push(grant(*endpoint, address, class, expires));
+                }
+            }
+        }
+        self.add_rules_up_to(self.book.last_class())?;
+        grants.retain(|g| opens(&self.compiled.desired, g.class));
+        Ok((diff(&old.desired, &self.compiled.desired), grants))
+    }
+
+    /// A workload asks for a name: if only the full matcher knows its class, the kernel's table gets an entry, so
+    /// that it is there when the answer arrives.
+    ///
+    /// # Errors
+    /// [`CompileError`].
+    pub fn see_query(&mut self, name: &Name) -> Result<Vec<MapOp>, CompileError> {
+        let known = self.world.seen_names.contains(name) || self.world.seen_names.len() >= MAX_SEEN_NAMES;
+        if known || !self.compiled.index.is_slow(name) {
+            return Ok(Vec::new());
+        }
+        let (class, mut ops) = self.class_of(name)?;
+        self.world.seen_names.insert(name.clone());
+        self.compiled.desired.name_exact.insert(name.clone(), class);
+        ops.push(MapOp::Put(Entry::NameExact(name.clone(), class)));
+        Ok(ops)
+    }
+
+    /// Extends grants of addresses that a workload has open connections to, shortly before they end
+    /// (`keep-in-use`).
+    pub fn keep_in_use(
+        &mut self,
+        endpoint: EndpointId,
+        in_use: impl Fn(IpAddr) -> bool,
+        now: GrantTime,
+    ) -> Vec<Grant> {
+        let Some(lifetime) = self.endpoints.iter().find(|e| e.id == endpoint).map(|e| e.lifetime) else {
+            return Vec::new();
+        };
+        let Some(cache) = self.caches.get_mut(&endpoint) else { return Vec::new() };
+        let ending: Vec<(Name, IpAddr, GrantTime)> = cache
+            .iter()
+            .filter_map(|(name, ip, expires)| {
+                Some((name.clone(), ip, keep_in_use(&lifetime, expires, in_use(ip), now)?))
+            })
+            .collect();
+        let mut grants = Vec::new();
+        for (name, address, expires) in ending {
+            cache.learn(&name, address, expires, now);
+            let class = self.book.class_id(self.compiled.index.classify(&name));
+            if opens(&self.compiled.desired, class) {
+                grants.push(grant(endpoint, address, class, expires));
+            }
+        }
+        grants
+    }
+
+    /// The class of a name, and the steps that give it its rules if no name of this class was seen before.
+    fn class_of(&mut self, name: &Name) -> Result<(ClassId, Vec<MapOp>), CompileError> {
+        let class = self.book.class_id(self.compiled.index.classify(name));
+        let ops = self.add_rules_up_to(class)?;
+        Ok((class, ops))
+    }
+
+    /// Rules for classes that came up after compiling.
+    fn add_rules_up_to(&mut self, last: ClassId) -> Result<Vec<MapOp>, CompileError> {
+        let mut ops = Vec::new();
+        while self.ruled < last {
+            let class = self.ruled + 1;
+            let rules = compile::rules_of_class(&self.world, &self.endpoints, &mut self.book, class)?;
+            for (key, chunk) in rules {
+                self.compiled.desired.rules.insert(key, chunk);
+                ops.push(MapOp::Put(Entry::Rules(key, Box::new(chunk))));
+            }
+            self.ruled = class;
+        }
+        Ok(ops)
+    }
+}
+
+fn grant(endpoint: EndpointId, address: IpAddr, class: ClassId, expires: GrantTime) -> Grant {
+    Grant { key: GrantKey { addr: addr(address), endpoint, pad: 0 }, class, expires }
+}
+
+/// Whether some set has a rule for the class that is more than the right to ask.
+fn opens(desired: &Desired, class: ClassId) -> bool {
+    let sets = desired.endpoints.values().map(|e| e.egress_set);
+    class != 0 && sets.into_iter().any(|set| opens_in(desired, set, class))
+}
+
+fn opens_in(desired: &Desired, set: u32, class: ClassId) -> bool {
+    desired.rules.get(&RuleKey { set, class, chunk: 0 }).is_some_and(|chunk| {
+        chunk.rules.iter().take(chunk.count as usize).any(|r| r.proto != proto::DNS_QUERY)
+    })
+}
+
+#[cfg(test)]
+mod tests;
