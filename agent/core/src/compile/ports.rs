@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use egret_common::{
     maps::{
         COOKIE_DNS, MAX_CHUNKS, OUTCOME_ALLOW, OUTCOME_DENY, OUTCOME_NONE, PortRule, RULES_PER_CHUNK,
-        RuleChunk,
+        RuleChunk, port_key,
     },
     net::proto,
 };
@@ -35,45 +35,50 @@ pub(super) struct TooMany(pub(super) usize);
 
 /// The chunks of a class; empty if nothing is claimed.
 pub(super) fn chunks(claims: &[Claim]) -> Result<Vec<RuleChunk>, TooMany> {
-    let limit = MAX_CHUNKS as usize * RULES_PER_CHUNK;
-    let mut rules = intervals(claims, true);
-    if rules.len() > limit {
-        rules = intervals(claims, false);
+    let (exact, any) = match intervals(claims, true) {
+        (exact, any) if fits(&exact, any.is_some()) => (exact, any),
+        _ => intervals(claims, false),
+    };
+    if !fits(&exact, any.is_some()) {
+        return Err(TooMany(exact.len()));
     }
-    if rules.len() > limit {
-        return Err(TooMany(rules.len()));
+    // The interval of every protocol stands last in the first chunk; it takes the place of an exact one.
+    let room = RULES_PER_CHUNK - usize::from(any.is_some());
+    let (first, rest) = exact.split_at(exact.len().min(room));
+    let further: Vec<&[PortRule]> = rest.chunks(RULES_PER_CHUNK).collect();
+    let first: Vec<PortRule> = first.iter().copied().chain(any).collect();
+    if first.is_empty() {
+        return Ok(Vec::new());
     }
-    let groups = rules.chunks(RULES_PER_CHUNK);
-    let last = groups.len().saturating_sub(1);
-    Ok(groups.enumerate().map(|(i, group)| chunk(group, i < last)).collect())
+    let mut out = vec![chunk(&first)];
+    out[0].more = further.len() as u32;
+    for (start, group) in out[0].starts.iter_mut().zip(&further) {
+        *start = port_key(group[0].proto, group[0].lo);
+    }
+    out.extend(further.into_iter().map(chunk));
+    Ok(out)
 }
 
-fn chunk(group: &[PortRule], more: bool) -> RuleChunk {
+fn fits(exact: &[PortRule], any: bool) -> bool {
+    exact.len() + usize::from(any) <= MAX_CHUNKS * RULES_PER_CHUNK
+}
+
+fn chunk(group: &[PortRule]) -> RuleChunk {
     let mut rules = [PortRule::default(); RULES_PER_CHUNK];
     rules[..group.len()].copy_from_slice(group);
-    RuleChunk { count: group.len() as u32, more: u32::from(more), rules }
+    RuleChunk { count: group.len() as u32, more: 0, starts: [u32::MAX; MAX_CHUNKS - 1], rules }
 }
 
-/// Exact protocols first; each of them complete if there is a claim for any protocol, which follows. The right to ask
-/// (which "any protocol" does not include) stands last: a class that begins with it opens no address.
-fn intervals(claims: &[Claim], tell_rules_apart: bool) -> Vec<PortRule> {
+/// The intervals of named protocols in the order of [`port_key`], and the one of every protocol. If there is that
+/// one, the named protocols are covered completely, so that it never speaks for them. The right to ask is not part of
+/// "every protocol"; a class whose first interval is the right to ask and whose last one is not for every protocol
+/// opens no address.
+fn intervals(claims: &[Claim], tell_rules_apart: bool) -> (Vec<PortRule>, Option<PortRule>) {
     let mut protos: BTreeSet<u8> = claims.iter().map(|c| c.proto).collect();
     let any = protos.remove(&proto::ANY);
-    let asks = protos.remove(&proto::DNS_QUERY);
-    let mut out = Vec::new();
-    for protocol in protos {
-        out.extend(intervals_of(claims, protocol, tell_rules_apart));
-    }
-    if any {
-        out.extend(
-            resolve(claims, proto::ANY, 0)
-                .map(|(normal, cookie)| rule(proto::ANY, 0, u16::MAX, normal, cookie)),
-        );
-    }
-    if asks {
-        out.extend(intervals_of(claims, proto::DNS_QUERY, tell_rules_apart));
-    }
-    out
+    let exact = protos.into_iter().flat_map(|p| intervals_of(claims, p, tell_rules_apart)).collect();
+    let any = if any { resolve(claims, proto::ANY, 0) } else { None };
+    (exact, any.map(|(normal, cookie)| rule(proto::ANY, 0, u16::MAX, normal, cookie)))
 }
 
 fn intervals_of(claims: &[Claim], protocol: u8, tell_rules_apart: bool) -> Vec<PortRule> {
@@ -138,8 +143,9 @@ mod tests {
     }
 
     fn check(claims: &[Claim], want: &[(u8, u16, u16, u8, u32)]) {
+        let (exact, any) = intervals(claims, true);
         let got: Vec<_> =
-            intervals(claims, true).iter().map(|r| (r.proto, r.lo, r.hi, r.normal, r.cookie)).collect();
+            exact.iter().chain(&any).map(|r| (r.proto, r.lo, r.hi, r.normal, r.cookie)).collect();
         assert_eq!(got, want);
     }
 
@@ -170,7 +176,7 @@ mod tests {
         // The right to ask is not part of "any protocol".
         check(
             &[claim(0, 0, 65535, Deny, 1), claim(255, 53, 53, Allow, 2)],
-            &[(0, 0, 65535, 2, 1), (255, 53, 53, 1, 2)],
+            &[(255, 53, 53, 1, 2), (0, 0, 65535, 2, 1)],
         );
     }
 
@@ -179,8 +185,14 @@ mod tests {
         let scattered = |n: u16| -> Vec<Claim> {
             (0..n).map(|i| claim(6, i * 2, i * 2, Effect::Allow, u32::from(i) + 1)).collect()
         };
-        assert_eq!(chunks(&scattered(128)).map(|c| c.len()), Ok(16));
-        assert_eq!(chunks(&scattered(129)), Err(TooMany(129)));
+        assert_eq!(chunks(&scattered(120)).map(|c| c.len()), Ok(15));
+        assert_eq!(chunks(&scattered(121)), Err(TooMany(121)));
+        let every = claim(0, 0, u16::MAX, Effect::Deny, 999);
+        let asks = |n: u16| -> Vec<Claim> {
+            (0..n).map(|i| claim(255, i * 2, i * 2, Effect::Allow, u32::from(i) + 1)).chain([every]).collect()
+        };
+        assert_eq!(chunks(&asks(119)).map(|c| (c.len(), c[0].rules[7].proto)), Ok((15, 0)));
+        assert_eq!(chunks(&asks(120)), Err(TooMany(120)));
         let touching: Vec<Claim> =
             (0..500).map(|i| claim(6, i, i, Effect::Allow, u32::from(i) + 1)).collect();
         let merged = chunks(&touching).unwrap();
