@@ -85,10 +85,25 @@ impl<'a> Set<'a> {
         for (class, rules) in &self.cidrs.classes {
             classes.insert(*class, rules.iter().flat_map(|i| claims(&self.rules[*i])).collect());
         }
-        let named = self.rules.iter().filter(|n| matches!(n.rule.peers, Peers::Names(_)));
-        classes.insert(CLASS_NAMES_SUMMARY, named.flat_map(claims).collect());
+        classes.insert(CLASS_NAMES_SUMMARY, self.summary());
         let chunks = classes.into_iter().map(|(class, claims)| Ok((class, self.chunks(&claims)?)));
         chunks.filter(|c: &Result<(_, Vec<_>), _>| !matches!(c, Ok((_, v)) if v.is_empty())).collect()
+    }
+
+    /// The ports of all name rules. It only explains denials, so it may say too much where there are too many.
+    fn summary(&self) -> Vec<Claim> {
+        let named = self.rules.iter().filter(|n| matches!(n.rule.peers, Peers::Names(_)));
+        let anonymous: BTreeSet<Claim> = named.flat_map(claims).map(|c| Claim { cookie: 0, ..c }).collect();
+        let claims: Vec<Claim> = anonymous.into_iter().collect();
+        if ports::chunks(&claims).is_ok() {
+            return claims;
+        }
+        let mut hulls: BTreeMap<u8, Claim> = BTreeMap::new();
+        for c in claims {
+            let hull = hulls.entry(c.proto).or_insert(c);
+            (hull.lo, hull.hi) = (hull.lo.min(c.lo), hull.hi.max(c.hi));
+        }
+        hulls.into_values().collect()
     }
 
     /// The chunks of a name class; empty if the set says nothing about it.
