@@ -93,7 +93,8 @@ pub fn eval_query(policies: &[Policy], name: &Name, port: u16, search: &[Name], 
             Peers::Names(patterns) => names_ask == NamesAsk::Yes && patterns.iter().any(meant),
             _ => false,
         };
-        let listed = r.dns.iter().flatten().any(meant) && covers_dns(r, port);
+        let listed =
+            r.dns.iter().flatten().any(meant) && (r.peers == Peers::Resolvers || covers_dns(r, port));
         opened || listed || r.opens_dns_to_everybody()
     })
 }

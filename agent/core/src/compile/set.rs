@@ -137,15 +137,16 @@ impl<'a> Set<'a> {
         })
     }
 
-    /// The right to ask through a `rules.dns` rule: at its ports.
+    /// The right to ask through a `rules.dns` rule: at its ports, or wherever the trusted resolvers listen.
     fn asks(&self, rule: usize) -> Vec<Claim> {
-        match &self.rules[rule].rule.ports {
-            Ports::All => vec![self.ask(rule)],
-            Ports::Only(ranges) => ranges
+        let r = self.rules[rule].rule;
+        match &r.ports {
+            Ports::Only(ranges) if r.peers != Peers::Resolvers => ranges
                 .iter()
                 .filter(|r| matches!(r.proto(), Proto::Udp | Proto::Tcp))
                 .map(|r| Claim { lo: r.lo(), hi: r.hi(), ..self.ask(rule) })
                 .collect(),
+            _ => vec![self.ask(rule)],
         }
     }
 

@@ -13,7 +13,7 @@ use serde_yaml_ng::{Deserializer, Value};
 
 use super::{
     Diagnostic, Effect, Isolation, Origin, Peers, Policy, Rule, Severity,
-    reader::{Node, Problem, Read},
+    reader::{Fields, Node, Problem, Read},
 };
 
 /// What a file yielded. An object with an error yields no policy.
@@ -153,20 +153,7 @@ fn policy(value: &Value, origin: Origin, notes: &mut Notes) -> Read<Policy> {
 
 fn read_spec(spec: &Node<'_>, rules: &mut Vec<Rule>, notes: &mut Notes) -> Read<Isolation> {
     let mut fields = spec.fields()?;
-    if let Some(selector) = fields.take("endpointSelector")? {
-        selector.fields()?;
-        if !selector.is_empty_object() {
-            notes
-                .warnings
-                .push(selector.problem("ignored: the policy is applied to the command that is run"));
-        }
-    }
-    fields.refuse(&["nodeSelector"])?;
-    if let Some(log) = fields.take("log")? {
-        notes.warnings.push(log.problem("ignored: flows name the rule itself"));
-    }
-    fields.ignore("description");
-    fields.ignore("labels");
+    read_subject(&mut fields, notes)?;
     let default_deny = fields.take("enableDefaultDeny")?;
     let mut counts = [0; 2];
     for (field, direction, effect) in [
@@ -191,6 +178,24 @@ fn read_spec(spec: &Node<'_>, rules: &mut Vec<Rule>, notes: &mut Notes) -> Read<
     let asked = default_deny.map(|d| read_default_deny(&d)).transpose()?.unwrap_or_default();
     let isolated = |direction: Direction| asked[direction as usize].unwrap_or(counts[direction as usize] > 0);
     Ok(Isolation { egress: isolated(Direction::Egress), ingress: isolated(Direction::Ingress) })
+}
+
+/// The fields that say whom and what for: the one workload of the run is the subject, whatever they say.
+fn read_subject(fields: &mut Fields<'_>, notes: &mut Notes) -> Read<()> {
+    if let Some(selector) = fields.take("endpointSelector")? {
+        selector.fields()?;
+        if !selector.is_empty_object() {
+            let note = "ignored: the policy is applied to the command that is run";
+            notes.warnings.push(selector.problem(note));
+        }
+    }
+    fields.refuse(&["nodeSelector"])?;
+    if let Some(log) = fields.take("log")? {
+        notes.warnings.push(log.problem("ignored: flows name the rule itself"));
+    }
+    fields.ignore("description");
+    fields.ignore("labels");
+    Ok(())
 }
 
 /// Egress, ingress: the default of a direction is "as soon as it has a rule".

@@ -61,29 +61,16 @@ impl State {
         if let Some(asked) = answer.question.name.clone() {
             let (class, ops) = self.class_of(&asked)?;
             lesson.ops.extend(ops);
+            let source = Source { endpoint, name: &asked, class, lifetime, now };
             let done = kernel.learned && kernel.class == class;
-            self.learn(
-                &mut lesson,
-                &Source { endpoint, name: &asked, class, lifetime, now },
-                &answer.addresses,
-                done,
-            );
-            self.learn(
-                &mut lesson,
-                &Source { endpoint, name: &asked, class, lifetime, now },
-                &answer.hints,
-                false,
-            );
+            self.learn(&mut lesson, &source, &answer.addresses, done);
+            self.learn(&mut lesson, &source, &answer.hints, false);
         }
         if let Some(bare) = answer.autopath(&self.world.search).cloned() {
             let (class, ops) = self.class_of(&bare)?;
             lesson.ops.extend(ops);
-            self.learn(
-                &mut lesson,
-                &Source { endpoint, name: &bare, class, lifetime, now },
-                &answer.addresses,
-                false,
-            );
+            let source = Source { endpoint, name: &bare, class, lifetime, now };
+            self.learn(&mut lesson, &source, &answer.addresses, false);
             lesson.bare = Some(bare);
         }
         lesson.forbidden.sort();

@@ -14,7 +14,7 @@ use egret_core::{
     compile::{Book, Compiled, EndpointSpec, NamesAsk, World, addr, compile},
     desired::{Desired, View, diff},
     dns::lifetime::Lifetime,
-    eval::{KnownName, Situation, Verdict, eval, eval_query, mentioned},
+    eval::{KnownName, Situation, Verdict, eval, eval_query},
     names::Name,
     policy::{Policy, cilium},
 };
@@ -75,7 +75,7 @@ impl Bench {
     fn check(&mut self, to: &str, want: Result<(), DropReason>) {
         let (to, mut names) = known_names(to);
         // What no policy mentions is never granted.
-        names.retain(|known| mentioned(&self.policies, &known.name) || self.is_searched(&known.name));
+        names.retain(|known| self.compiled.desired.name_class(&known.name) != 0);
         let (remote, at) = to.split_once(' ').unwrap();
         let (port, proto) = at.split_once('/').unwrap();
         let proto = match proto {
@@ -96,10 +96,6 @@ impl Bench {
         let want = want.map_or_else(Verdict::Deny, |()| Verdict::Allow);
         assert_eq!(eval(&self.policies, &s), want, "text: {to}");
         assert_eq!(self.by_maps(&s), want, "maps: {to}");
-    }
-
-    fn is_searched(&self, name: &Name) -> bool {
-        self.compiled.desired.name_class(name) != 0
     }
 
     fn by_maps(&mut self, s: &Situation<'_>) -> Verdict {

@@ -277,3 +277,12 @@ fn r_a04_warnings() {
     assert_eq!(warns("endpointSelector: {}\negress: [{toCIDR: [10.0.0.0/8]}]"), Vec::<String>::new());
     assert_eq!(warns("egress: [{toFQDNs: [{matchName: a}]}, {toEntities: [all]}]"), Vec::<String>::new());
 }
+
+proptest::proptest! {
+    #[test]
+    fn no_text_makes_the_reader_panic(spec in "[a-zA-Z0-9 :{}\\[\\],'*.\n-]{0,200}", cut in 0usize..2000) {
+        let _ = parse(&object(&spec));
+        let whole = object("egress: [{toFQDNs: [{matchName: a}], toPorts: [{ports: [{port: '443', protocol: TCP}]}]}]");
+        let _ = parse(&whole[..cut.min(whole.len())]);
+    }
+}
