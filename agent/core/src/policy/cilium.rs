@@ -39,20 +39,16 @@ impl Loaded {
 pub fn parse(text: &str) -> Loaded {
     let mut loaded = Loaded::default();
     let mut objects = 0;
-    let mut last_error = String::new();
     for (i, document) in Deserializer::from_str(text).enumerate() {
         let label = format!("document {}", i + 1);
         match Value::deserialize(document) {
             Ok(Value::Null) => {}
             Ok(value) => objects += load(&value, &label, &mut loaded),
             Err(e) => {
-                // After a syntax error the reader stands still and repeats it; after others it goes on.
-                if e.to_string() == last_error {
-                    break;
-                }
-                objects += 1;
-                last_error = e.to_string();
-                loaded.diagnostics.push(error(label, String::new(), last_error.clone()));
+                // Where the reader stands now is not known; what follows would be read out of its context.
+                let message = format!("{e}; this document and those after it are not read");
+                loaded.diagnostics.push(error(label, String::new(), message));
+                return loaded;
             }
         }
     }

@@ -279,10 +279,13 @@ fn r_a04_warnings() {
 }
 
 proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(1024))]
+
     #[test]
-    fn no_text_makes_the_reader_panic(spec in "[a-zA-Z0-9 :{}\\[\\],'*.\n-]{0,200}", cut in 0usize..2000) {
+    fn no_text_makes_the_reader_panic(spec in "([a-c1 :{}\\[\\],'*&!.\n-]|: |- |---\n|<<){0,60}", cut in 0usize..300) {
         let _ = parse(&object(&spec));
+        let _ = parse(&spec);
         let whole = object("egress: [{toFQDNs: [{matchName: a}], toPorts: [{ports: [{port: '443', protocol: TCP}]}]}]");
-        let _ = parse(&whole[..cut.min(whole.len())]);
+        let _ = parse(&format!("{}{spec}{}", &whole[..cut.min(whole.len())], &whole[cut.min(whole.len())..]));
     }
 }
