@@ -5,7 +5,7 @@ use crate::grant::{self, GrantTime};
 use crate::ids::{self, ClassId, EndpointId, SetId, identity};
 use crate::maps::{
     Endpoint, GRANT_SLOTS, Grants, MAX_CHUNKS, OUTCOME_ALLOW, OUTCOME_DENY, OUTCOME_NONE, PortRule, RULES_PER_CHUNK, RuleChunk,
-    RuleKey, SET_ANY, SET_CIDR, SET_IDENTITY, SET_ISOLATED, SET_NAMES,
+    RuleKey, SET_ANY, SET_CIDR, SET_IDENTITY, SET_ISOLATED, SET_NAMES, port_key,
 };
 use crate::net::{Addr, Direction, proto};
 use crate::verdict::DropReason;
@@ -24,6 +24,12 @@ pub trait Tables {
     fn grant_now(&self) -> GrantTime;
     /// True for a resolver whose answers are learned (`TRUSTED_RESOLVERS`).
     fn trusted_resolver(&self, addr: &Addr, port: u16) -> bool;
+    /// Hides a number from the optimiser, so that arithmetic is not turned into branches, nor a mask removed that
+    /// the verifier needs. Only the BPF target has to do something.
+    #[inline(always)]
+    fn opaque(value: u32) -> u32 {
+        value
+    }
     /// True when `GRANTS` had no room for an address of this endpoint in the last minute.
     fn grants_overflowed(&self, endpoint: EndpointId) -> bool;
 }
@@ -54,84 +60,139 @@ pub struct Decision {
     pub age: u32,
 }
 
-/// What the classes said so far.
+/// What the classes said so far. Outcomes as words: the verifier follows those best.
 #[derive(Clone, Copy)]
 struct Tally {
     admin_rank: u32,
-    admin: u8,
+    admin: u32,
     baseline_rank: u32,
-    baseline: u8,
+    baseline: u32,
     /// 0 nothing, 1 allow, 2 deny: deny beats allow.
-    normal: u8,
+    normal: u32,
     class: ClassId,
     cookie: u32,
+    /// A live name of the address that has other ports.
+    live: ClassId,
+    /// An expired name that would open the port.
+    expired: ClassId,
+    /// Ticks since it expired.
+    expired_ticks: GrantTime,
 }
 
 impl Tally {
     #[inline(always)]
     fn add(&mut self, class: ClassId, rule: &PortRule) {
-        if rule.normal > self.normal {
-            self.normal = rule.normal;
+        if rule.normal as u32 > self.normal {
+            self.normal = rule.normal as u32;
             self.class = class;
             self.cookie = rule.cookie;
         }
         if rule.admin != OUTCOME_NONE && rule.admin_rank < self.admin_rank {
             self.admin_rank = rule.admin_rank;
-            self.admin = rule.admin;
+            self.admin = rule.admin as u32;
         }
         if rule.baseline != OUTCOME_NONE && rule.baseline_rank < self.baseline_rank {
             self.baseline_rank = rule.baseline_rank;
-            self.baseline = rule.baseline;
+            self.baseline = rule.baseline as u32;
         }
+    }
+
+    /// Adds 0 to everything. What the verifier knows about the numbers differs with the branches that led here; a sum
+    /// with an unknown number is unknown, so all branches are one state again.
+    #[inline(always)]
+    fn forget_branches(&mut self, zero: u32) {
+        self.admin_rank = self.admin_rank.wrapping_add(zero);
+        self.admin = self.admin.wrapping_add(zero);
+        self.baseline_rank = self.baseline_rank.wrapping_add(zero);
+        self.baseline = self.baseline.wrapping_add(zero);
+        self.normal = self.normal.wrapping_add(zero);
+        self.class = self.class.wrapping_add(zero);
+        self.cookie = self.cookie.wrapping_add(zero);
+        self.live = self.live.wrapping_add(zero);
+        self.expired = self.expired.wrapping_add(zero);
+        self.expired_ticks = self.expired_ticks.wrapping_add(zero);
     }
 
     /// `Some(allowed)`, or `None` when no tier says anything.
     #[inline(always)]
     fn outcome(&self, isolated: bool) -> Option<bool> {
-        match self.admin {
+        match self.admin as u8 {
             OUTCOME_ALLOW => return Some(true),
             OUTCOME_DENY => return Some(false),
             _ => {}
         }
-        match self.normal {
+        match self.normal as u8 {
             OUTCOME_DENY => return Some(false),
             OUTCOME_ALLOW => return Some(true),
             _ if isolated => return None,
             _ => {}
         }
-        match self.baseline {
+        match self.baseline as u8 {
             OUTCOME_DENY => Some(false),
             _ => Some(true),
         }
     }
 }
 
-/// The rule of a class for a protocol and port: the first interval that covers it.
+/// The rule of a class for a protocol and port: two look-ups at most.
 #[inline(always)]
 pub fn rule_of<T: Tables>(tables: &T, set: SetId, class: ClassId, protocol: u8, port: u16) -> Option<PortRule> {
-    let mut chunk = 0;
-    while chunk < MAX_CHUNKS {
-        let entry = tables.rules(&RuleKey { set, class, chunk })?;
-        let mut i = 0;
-        while i < RULES_PER_CHUNK {
-            if i as u32 >= entry.count {
-                return None;
-            }
-            let rule = &entry.rules[i];
-            if (rule.proto == protocol || (rule.proto == proto::ANY && protocol != proto::DNS_QUERY))
-                && rule.lo <= port
-                && port <= rule.hi
-            {
-                return Some(*rule);
-            }
-            i += 1;
+    let first = tables.rules(&RuleKey { set, class, chunk: 0 })?;
+    if first.more != 0 {
+        let chunk = chunk_of::<T>(first, port_key(protocol, port));
+        if chunk != 0
+            && let Some(entry) = tables.rules(&RuleKey { set, class, chunk })
+            && let Some(rule) = first_match::<T>(entry, protocol, port)
+        {
+            return Some(rule);
         }
-        if entry.more == 0 {
-            return None;
-        }
-        chunk += 1;
     }
-    None
+    first_match::<T>(first, protocol, port)
+}
+
+/// The chunk in which an interval for this key would stand: as many chunks as begin at or before it.
+#[inline(always)]
+fn chunk_of<T: Tables>(first: &RuleChunk, key: u32) -> u32 {
+    let mut chunk = 0;
+    let mut i = 0;
+    while i < MAX_CHUNKS - 1 {
+        // Keys stay below 2^31; the unused start, u32::MAX, is cut to the largest of them.
+        let start = first.starts[i] & 0x7fff_ffff;
+        chunk += T::opaque(start.wrapping_sub(key + 1) >> 31);
+        i += 1;
+    }
+    chunk
+}
+
+/// The first interval of a chunk that covers the port. Arithmetic instead of branches: a branch per interval would
+/// double the states that the verifier has to follow, eight times per class.
+#[inline(always)]
+fn first_match<T: Tables>(entry: &RuleChunk, protocol: u8, port: u16) -> Option<PortRule> {
+    // DNS_QUERY is a pseudo-protocol: rules for every protocol do not speak of it.
+    let query = zero_if_equal::<T>(protocol as u32, proto::DNS_QUERY as u32) ^ 1;
+    let (mut missing, mut at) = (1u32, 0u32);
+    let mut i = 0;
+    while i < RULES_PER_CHUNK {
+        let rule = &entry.rules[i];
+        let (below, above) = ((port as u32).wrapping_sub(rule.lo as u32), (rule.hi as u32).wrapping_sub(port as u32));
+        let outside = T::opaque((below | above) >> 31);
+        let other = zero_if_equal::<T>(rule.proto as u32, protocol as u32);
+        let specific = zero_if_equal::<T>(rule.proto as u32, proto::ANY as u32) | query;
+        let unused = T::opaque((i as u32).wrapping_sub(entry.count) >> 31) ^ 1;
+        missing = T::opaque(missing & (outside | (other & specific) | unused));
+        at += missing;
+        i += 1;
+    }
+    if at >= RULES_PER_CHUNK as u32 {
+        return None;
+    }
+    Some(entry.rules[T::opaque(at) as usize & (RULES_PER_CHUNK - 1)])
+}
+
+/// 0 for equal numbers below 2^31, else 1, without a branch.
+#[inline(always)]
+fn zero_if_equal<T: Tables>(a: u32, b: u32) -> u32 {
+    T::opaque((a ^ b).wrapping_neg() >> 31)
 }
 
 /// Set and features of an endpoint in one direction.
@@ -144,42 +205,51 @@ pub const fn set_of(endpoint: &Endpoint, direction: Direction) -> (SetId, u32) {
     }
 }
 
-/// Decides for the first packet of a flow.
-#[inline(always)]
+/// Decides for the first packet of a flow. A frame of its own: the BPF stack has 512 bytes over all frames.
+#[inline(never)]
 pub fn decide<T: Tables>(tables: &T, endpoint: &Endpoint, question: &Question) -> Decision {
     let (set, features) = set_of(endpoint, question.direction);
     if features == 0 {
         return Decision::default();
     }
     let remote = &question.remote;
+    let zero = endpoint.zero;
     let mut tally = Tally {
-        admin_rank: u32::MAX,
-        admin: OUTCOME_NONE,
-        baseline_rank: u32::MAX,
-        baseline: OUTCOME_NONE,
-        normal: OUTCOME_NONE,
-        class: 0,
-        cookie: 0,
+        admin_rank: !zero,
+        admin: zero,
+        baseline_rank: !zero,
+        baseline: zero,
+        normal: zero,
+        class: zero,
+        cookie: zero,
+        live: zero,
+        expired: zero,
+        expired_ticks: zero,
     };
     let names = features & SET_NAMES != 0 && matches!(question.direction, Direction::Egress);
-    let candidates = candidates(tables, endpoint, set, features, names, remote);
-    let mut known = Known::default();
-    let mut i = 0;
-    while i < CANDIDATES {
-        let candidate = candidates[i];
-        i += 1;
-        if candidate.class == ABSENT {
-            continue;
-        }
-        let rule = rule_of(tables, set, candidate.class, question.proto, question.port);
-        match rule {
-            Some(rule) if candidate.expired == 0 => tally.add(candidate.class, &rule),
-            Some(_) => {
-                known.expired = candidate.class;
-                known.expired_ticks = candidate.expired;
+    let grants = if names { tables.grants(endpoint.id, remote) } else { None };
+    if let Some(grants) = grants {
+        let now = tables.grant_now();
+        let mut i = 0;
+        while T::opaque(i) < GRANT_SLOTS as u32 {
+            let slot = grants.slots[i as usize & (GRANT_SLOTS - 1)];
+            i += 1;
+            if slot != 0 {
+                consider(tables, question, &Candidate { set, class: grant::class(slot), expired: grant::expired_for(slot, now), zero }, &mut tally);
             }
-            None if candidate.expired == 0 && ids::is_name_class(candidate.class) => known.live = candidate.class,
-            None => {}
+        }
+    }
+    let mut i = 0;
+    while T::opaque(i) < 3 {
+        let class = match i {
+            0 if features & SET_ANY != 0 => zero,
+            1 if features & SET_IDENTITY != 0 => tables.identity(remote).unwrap_or(identity::WORLD),
+            2 if features & SET_CIDR != 0 => tables.cidr_class(set, remote).unwrap_or(ABSENT),
+            _ => ABSENT,
+        };
+        i += 1;
+        if class != ABSENT {
+            consider(tables, question, &Candidate { set, class, expired: zero, zero }, &mut tally);
         }
     }
     match tally.outcome(features & SET_ISOLATED != 0) {
@@ -187,67 +257,37 @@ pub fn decide<T: Tables>(tables: &T, endpoint: &Endpoint, question: &Question) -
         Some(false) => {
             Decision { deny: Some(DropReason::DenyRule), class: tally.class, cookie: tally.cookie, age: 0 }
         }
-        None => explain(tables, endpoint, set, names, question, &known),
+        None => explain(tables, endpoint, set, names, question, &tally),
     }
 }
 
-/// One class that the remote may stand for.
-#[derive(Clone, Copy)]
-struct Candidate {
-    class: ClassId,
-    /// Ticks since the grant ended; 0 = live (or not a name).
-    expired: GrantTime,
-}
-
-/// Eight names, the any class, the identity, the longest CIDR.
-const CANDIDATES: usize = GRANT_SLOTS + 3;
 /// No class.
 const ABSENT: ClassId = ClassId::MAX;
 
-#[inline(always)]
-fn candidates<T: Tables>(
-    tables: &T,
-    endpoint: &Endpoint,
+/// One class that the remote may stand for.
+struct Candidate {
     set: SetId,
-    features: u32,
-    names: bool,
-    remote: &Addr,
-) -> [Candidate; CANDIDATES] {
-    let mut list = [Candidate { class: ABSENT, expired: 0 }; CANDIDATES];
-    if names && let Some(grants) = tables.grants(endpoint.id, remote) {
-        let now = tables.grant_now();
-        let mut i = 0;
-        while i < GRANT_SLOTS {
-            let slot = grants.slots[i];
-            if slot != 0 {
-                list[i] = Candidate { class: grant::class(slot), expired: grant::expired_for(slot, now) };
-            }
-            i += 1;
-        }
-    }
-    if features & SET_ANY != 0 {
-        list[GRANT_SLOTS].class = ids::CLASS_ANY;
-    }
-    if features & SET_IDENTITY != 0 {
-        list[GRANT_SLOTS + 1].class = tables.identity(remote).unwrap_or(identity::WORLD);
-    }
-    if features & SET_CIDR != 0
-        && let Some(class) = tables.cidr_class(set, remote)
-    {
-        list[GRANT_SLOTS + 2].class = class;
-    }
-    list
+    class: ClassId,
+    /// Ticks since the grant ended; 0 = live, or not a name.
+    expired: GrantTime,
+    /// [`Endpoint::zero`].
+    zero: u32,
 }
 
-/// What the names of an address said when none of them opened it.
-#[derive(Clone, Copy, Default)]
-struct Known {
-    /// A live name that has other ports.
-    live: ClassId,
-    /// An expired name that would open the port.
-    expired: ClassId,
-    /// Ticks since it expired.
-    expired_ticks: GrantTime,
+/// Adds what one class says.
+#[inline(never)]
+fn consider<T: Tables>(tables: &T, question: &Question, candidate: &Candidate, tally: &mut Tally) {
+    let rule = rule_of(tables, candidate.set, candidate.class, question.proto, question.port);
+    match rule {
+        Some(rule) if candidate.expired == 0 => tally.add(candidate.class, &rule),
+        Some(_) => {
+            tally.expired = candidate.class;
+            tally.expired_ticks = candidate.expired;
+        }
+        None if candidate.expired == 0 && ids::is_name_class(candidate.class) => tally.live = candidate.class,
+        None => {}
+    }
+    tally.forget_branches(candidate.zero);
 }
 
 /// The reason when no rule matches: is the address known under a name, was it, or should it be?
@@ -258,7 +298,7 @@ fn explain<T: Tables>(
     set: SetId,
     names: bool,
     question: &Question,
-    known: &Known,
+    known: &Tally,
 ) -> Decision {
     let deny = |reason, class, age| Decision { deny: Some(reason), class, cookie: 0, age };
     if !names {

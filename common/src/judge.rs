@@ -141,7 +141,7 @@ pub fn judge<P: Packet, S: State>(
 }
 
 /// First fragments leave their ports, later ones take them; unknown ports are a drop, never a guess (P-A01).
-#[inline(always)]
+#[inline(never)]
 fn reassemble_ports<S: State>(state: &S, parsed: &mut Parsed) -> Result<(), DropReason> {
     let key =
         FragmentKey { src: parsed.src, dst: parsed.dst, id: parsed.frag_id, proto: parsed.proto as u32 };
@@ -156,7 +156,7 @@ fn reassemble_ports<S: State>(state: &S, parsed: &mut Parsed) -> Result<(), Drop
 }
 
 /// An ICMP error about a packet of a tracked flow (P-A02). The quoted packet went the other way.
-#[inline(always)]
+#[inline(never)]
 fn related<P: Packet, S: State>(
     packet: &P,
     state: &S,

@@ -28,6 +28,9 @@ pub struct Endpoint {
     pub ttl_cap: u32,
     /// Seconds added to every lifetime.
     pub grace: u32,
+    /// Always 0. The verifier does not know that: a decision that starts from it is the same state in every branch,
+    /// and is checked once instead of once per combination.
+    pub zero: u32,
 }
 
 /// Audit: nothing is held back, everything is judged and reported.
@@ -115,14 +118,14 @@ pub struct RuleKey {
     pub set: SetId,
     /// What the remote stands for.
     pub class: ClassId,
-    /// 0, 1, ... while [`RuleChunk::more`] is set.
+    /// 0, or the chunk that [`RuleChunk::starts`] of chunk 0 leads to.
     pub chunk: u32,
 }
 
 /// Intervals in one chunk.
 pub const RULES_PER_CHUNK: usize = 8;
 /// Chunks of one class at most; the compiler refuses more.
-pub const MAX_CHUNKS: u32 = 16;
+pub const MAX_CHUNKS: usize = 15;
 
 /// Outcome of a tier: nothing matches.
 pub const OUTCOME_NONE: u8 = 0;
@@ -133,8 +136,9 @@ pub const OUTCOME_DENY: u8 = 2;
 /// Outcome of the Admin and Baseline tiers: go on with the next tier.
 pub const OUTCOME_PASS: u8 = 3;
 
-/// One interval of ports of one protocol with its outcome per tier. The first match in array order counts; the
-/// intervals of a protocol stand before those of [`crate::net::proto::ANY`] and then cover all of its ports.
+/// One interval of ports of one protocol with its outcome per tier. The intervals of a class are disjoint and sorted
+/// by [`port_key`]; at most one of them is for [`crate::net::proto::ANY`]. It stands last in chunk 0 and counts for
+/// protocols that have no interval of their own: those that have, cover all of their ports then.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct PortRule {
@@ -161,16 +165,25 @@ pub struct PortRule {
 /// Bit of [`PortRule::cookie`]: DNS through this rule is learned (`rules.dns`).
 pub const COOKIE_DNS: u32 = 1 << 31;
 
-/// Value of `RULES`.
+/// Value of `RULES`. A class with at most eight intervals has one chunk.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct RuleChunk {
     /// Intervals in use.
     pub count: u32,
-    /// 1 when another chunk follows.
+    /// Chunk 0: further chunks of this class.
     pub more: u32,
+    /// Chunk 0: `starts[i]` is the [`port_key`] of the first interval in chunk i + 1; unused ones are `u32::MAX`.
+    pub starts: [u32; MAX_CHUNKS - 1],
     /// The intervals.
     pub rules: [PortRule; RULES_PER_CHUNK],
+}
+
+/// Order of intervals and of chunks: protocol, then port.
+#[inline(always)]
+#[must_use]
+pub const fn port_key(proto: u8, port: u16) -> u32 {
+    (proto as u32) << 16 | port as u32
 }
 
 /// Key of `FLOWS`: one entry per flow, one key for both directions.
@@ -394,9 +407,9 @@ pub const CONFIG_SLOW_PATTERNS: u32 = 1;
 pub const CONFIG_EVENTS: u32 = 1 << 1;
 
 const _: () = {
-    assert!(size_of::<Endpoint>() == 40 && size_of::<CidrKey>() == 20 && size_of::<SuffixClasses>() == 12);
+    assert!(size_of::<Endpoint>() == 44 && size_of::<CidrKey>() == 20 && size_of::<SuffixClasses>() == 12);
     assert!(size_of::<GrantKey>() == 24 && size_of::<Grants>() == 64 && size_of::<RuleKey>() == 12);
-    assert!(size_of::<PortRule>() == 20 && size_of::<RuleChunk>() == 168);
+    assert!(size_of::<PortRule>() == 20 && size_of::<RuleChunk>() == 224);
     assert!(size_of::<FlowKey>() == 48 && size_of::<FlowValue>() == 32 && size_of::<ResolverKey>() == 24);
     assert!(size_of::<FragmentKey>() == 40 && size_of::<QueryKey>() == 64 && size_of::<EndpointState>() == 32);
     assert!(size_of::<Counter>() == 32 && size_of::<DestinationKey>() == 40 && size_of::<Destination>() == 56);

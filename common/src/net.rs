@@ -81,12 +81,15 @@ impl Addr {
     #[inline(always)]
     #[must_use]
     pub const fn is_forbidden_answer(&self) -> bool {
-        if self.is_v4() {
+        let words = self.words();
+        // NAT64 (RFC 6052): 64:ff9b::/96 reaches the IPv4 address in its last four bytes.
+        let nat64 = words[0] == u32::from_ne_bytes([0, 0x64, 0xff, 0x9b]) && words[1] == 0 && words[2] == 0;
+        if nat64 || self.is_v4() {
             let bits = self.v4_bits();
             let top = bits >> 24;
-            return top == 127 || top == 0 || bits >> 16 == 0xa9fe || top >= 224 && top < 240 || bits == u32::MAX;
+            return top == 127 || top == 0 || bits >> 16 == 0xa9fe || top >> 4 == 14 || bits == u32::MAX;
         }
-        let first = u32::from_be(self.words()[0]);
+        let first = u32::from_be(words[0]);
         // ::/96: unspecified, loopback and IPv4-compatible; fe80::/10; ff00::/8.
         (self.hi == 0 && self.words()[2] == 0) || first >> 22 == 0xfe80 >> 6 || first >> 24 == 0xff
     }

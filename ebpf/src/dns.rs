@@ -110,7 +110,7 @@ fn load(packet: &Skb, s: &mut Scratch, offset: u32, len: u32) -> bool {
         return false;
     }
     // The verifier wants both bounds on the register that the helper gets; the compiler must not see through.
-    let len = core::hint::black_box(len) & SCAN_MAX;
+    let len = scan::opaque(len) & SCAN_MAX;
     if len < 12 {
         return false;
     }
@@ -343,7 +343,7 @@ impl Step for GrantAddress {
 /// Hands the message in the scratch to the agent.
 #[inline(always)]
 fn emit(s: &mut Scratch, urgent: bool) {
-    let len = core::hint::black_box(s.len) & SCAN_MAX;
+    let len = scan::opaque(s.len) & SCAN_MAX;
     s.event.len = len;
     if s.event.full_len == 0 {
         s.event.full_len = len;
@@ -372,7 +372,7 @@ fn segments(packet: &Skb, s: &mut Scratch, offset: u32, len: u32, flags: u8) {
     let mut done = 0;
     while piece < SEGMENTS {
         let rest = len - done;
-        let size = core::hint::black_box(if rest > SCAN_MAX { SCAN_MAX } else { rest }) & SCAN_MAX;
+        let size = scan::opaque(if rest > SCAN_MAX { SCAN_MAX } else { rest }) & SCAN_MAX;
         if size == 0 {
             return;
         }

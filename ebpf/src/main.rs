@@ -2,7 +2,7 @@
 //! `egret-common`; this crate owns maps, contexts and pointers, and nothing that could be tested on the host.
 #![no_std]
 #![no_main]
-#![feature(core_intrinsics)]
+#![feature(core_intrinsics, asm_experimental_arch)]
 #![expect(internal_features, reason = "atomics on the BPF target exist as intrinsics only")]
 #![expect(unreachable_pub, reason = "a binary: `pub` here says what other modules use")]
 

@@ -60,3 +60,12 @@ pub fn free_slot(slot: u32) {
         unsafe { core::ptr::write_volatile(lock, 0) }
     }
 }
+
+/// A number that the optimiser knows nothing about.
+#[inline(always)]
+pub fn opaque(value: u32) -> u32 {
+    let mut value = value as u64;
+    // SAFETY: a move of a register to itself.
+    unsafe { core::arch::asm!("{0} = {0}", inout(reg) value, options(pure, nomem, nostack, preserves_flags)) };
+    value as u32
+}

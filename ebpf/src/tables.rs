@@ -16,7 +16,7 @@ use egret_common::{
     net::Addr,
 };
 
-use crate::maps;
+use crate::{maps, scan};
 
 /// All maps. Zero-sized: passing it costs nothing.
 pub struct Maps;
@@ -54,6 +54,11 @@ impl Tables for Maps {
     #[inline(always)]
     fn trusted_resolver(&self, addr: &Addr, port: u16) -> bool {
         maps::TRUSTED_RESOLVERS.get_ptr(ResolverKey { addr: *addr, port, pad: [0; 3] }).is_some()
+    }
+
+    #[inline(always)]
+    fn opaque(value: u32) -> u32 {
+        scan::opaque(value)
     }
 
     #[inline(always)]

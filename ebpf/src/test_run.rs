@@ -62,7 +62,7 @@ fn sweep(request: &GrantRequest) -> i32 {
 
 /// Reads jiffies and boot time at one moment, behind the Ethernet header of the packet it is given.
 #[classifier]
-pub fn egret_clock(mut ctx: TcContext) -> i32 {
+pub fn egret_clock(ctx: TcContext) -> i32 {
     // SAFETY: a helper without arguments.
     let reading = ClockReading { jiffies: unsafe { bpf_jiffies64() }, boot_ns: boot_ns() };
     if ctx.store(CLOCK_AT, &reading, 0).is_ok() { DONE } else { INVALID }
