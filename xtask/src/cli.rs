@@ -1,6 +1,6 @@
 //! The command line: parses and hands over, decides nothing.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -43,6 +43,9 @@ enum Task {
         /// Seconds until the VM is ended.
         #[arg(long, default_value_t = 300)]
         timeout: u64,
+        /// A file that the command needs, copied to the same path (a program with its libraries).
+        #[arg(long)]
+        file: Vec<PathBuf>,
         /// The command; it is copied into the VM with its libraries.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         command: Vec<String>,
@@ -82,7 +85,9 @@ pub(crate) fn run() -> Result<()> {
             cargo::build_bins(&args).map(drop)
         }
         Task::Test { tiers, filter } => test::run(&tiers, &filter),
-        Task::Vm { timeout, command } => vm::run_command(&command, Duration::from_secs(timeout)),
+        Task::Vm { timeout, file, command } => {
+            vm::run_command(&command, &file, Duration::from_secs(timeout))
+        }
         Task::Verify { update } => thin::verify(update),
         Task::Bench { args } => thin::bench(&args),
         Task::Demo { args } => thin::demo(&args),

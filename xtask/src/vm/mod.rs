@@ -12,7 +12,10 @@ mod init;
 mod kernel;
 mod root;
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -65,12 +68,15 @@ pub(crate) fn run_tests(names: &[String], tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Runs one command in the VM; its program may be a path or a name on the PATH.
-pub(crate) fn run_command(command: &[String], timeout: Duration) -> Result<()> {
+/// Runs one command in the VM, with `files` beside it; its program may be a path or a name on the PATH.
+pub(crate) fn run_command(command: &[String], files: &[PathBuf], timeout: Duration) -> Result<()> {
     setup::ensure(&[setup::Tier::Vm])?;
     let (program, args) = command.split_first().context("no command")?;
     let mut root = Root::new()?;
     root.add_programs(PROGRAMS)?;
+    for file in files {
+        root.add_binary(&std::path::absolute(file)?)?;
+    }
     let here = std::env::current_dir()?.join(program);
     let path = if program.contains('/') { Some(here) } else { sh::find(program) };
     let path = path.filter(|p| p.is_file()).with_context(|| format!("{program}: not found"))?;
