@@ -20,7 +20,7 @@ use egret_common::{
 };
 use thiserror::Error;
 
-pub use names::{ClassKey, Member, NameBook, NameIndex};
+pub use names::{ClassKey, Member, NameBook, NameIndex, Role};
 
 use crate::{
     desired::{CidrPrefix, Desired, Suffix},
@@ -104,10 +104,10 @@ impl Book {
         self.names.key(id)
     }
 
-    /// The highest number of a class so far; they are given out in order.
+    /// How many name classes there are so far.
     #[must_use]
-    pub fn last_class(&self) -> ClassId {
-        self.names.last()
+    pub fn classes(&self) -> usize {
+        self.names.len()
     }
 
     /// The number of a class, new if need be.
@@ -158,9 +158,7 @@ impl Compiled {
 /// # Errors
 /// [`CompileError`]; the book may have grown, nothing else happened.
 pub fn compile(world: &World, endpoints: &[EndpointSpec], book: &mut Book) -> Result<Compiled, CompileError> {
-    let patterns: BTreeSet<&Pattern> =
-        endpoints.iter().flat_map(|e| &e.policies).flat_map(Policy::rules).flat_map(patterns_of).collect();
-    let index = NameIndex::new(patterns, &world.search);
+    let index = NameIndex::new(patterns(endpoints), &world.search);
     let name_exact = index.exact_entries(&world.seen_names, &mut book.names);
     let suffixes = index.suffix_entries(&mut book.names);
     let name_suffix = suffixes.into_iter().map(|(text, classes)| (Suffix(text), classes)).collect();
@@ -176,7 +174,7 @@ pub fn compile(world: &World, endpoints: &[EndpointSpec], book: &mut Book) -> Re
     Ok(Compiled { desired, index })
 }
 
-/// Compiles a name class that has no rules in the maps yet into every set. Sets keep their numbers: they say the same
+/// Compiles the name class at a place of the book, which has no rules in the maps yet, into every set. Sets keep their numbers: they say the same
 /// as before, about one more kind of name.
 ///
 /// # Errors
@@ -185,10 +183,12 @@ pub fn rules_of_class(
     world: &World,
     endpoints: &[EndpointSpec],
     book: &mut Book,
-    class: ClassId,
+    place: usize,
 ) -> Result<BTreeMap<RuleKey, RuleChunk>, CompileError> {
     let mut out = BTreeMap::new();
-    let Some(key) = book.names.key(class).cloned() else { return Ok(out) };
+    let Some((key, class)) = book.names.at(place).map(|(key, class)| (key.clone(), class)) else {
+        return Ok(out);
+    };
     for spec in endpoints {
         let (set_id, set) = set_of(spec, Direction::Egress, world.names_ask, book);
         put_class(&mut out, set_id, class, set.name_class(&key)?);
@@ -211,12 +211,18 @@ pub fn resolver_key(resolver: SocketAddr) -> ResolverKey {
     ResolverKey { addr: addr(resolver.ip()), port: resolver.port(), pad: [0; 3] }
 }
 
-fn patterns_of(rule: &Rule) -> impl Iterator<Item = &Pattern> {
-    let named: &[Pattern] = match &rule.peers {
-        Peers::Names(patterns) => patterns,
-        _ => &[],
-    };
-    named.iter().chain(rule.dns.iter().flatten())
+/// Every pattern, and whether some rule opens its names.
+fn patterns(endpoints: &[EndpointSpec]) -> BTreeMap<&Pattern, bool> {
+    let mut patterns = BTreeMap::new();
+    for rule in endpoints.iter().flat_map(|e| &e.policies).flat_map(Policy::rules) {
+        if let Peers::Names(named) = &rule.peers {
+            patterns.extend(named.iter().map(|p| (p, true)));
+        }
+        for pattern in rule.dns.iter().flatten() {
+            patterns.entry(pattern).or_insert(false);
+        }
+    }
+    patterns
 }
 
 /// Set number and `SET_*` bits.

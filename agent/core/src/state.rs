@@ -50,8 +50,8 @@ pub struct State {
     compiled: Compiled,
     caches: BTreeMap<EndpointId, Cache>,
     limits: Limits,
-    /// Every name class up to this number has its rules in `compiled`.
-    ruled: ClassId,
+    /// That many name classes have their rules in `compiled`.
+    ruled: usize,
 }
 
 impl State {
@@ -62,7 +62,7 @@ impl State {
     pub fn new(world: World, endpoints: Vec<EndpointSpec>, limits: Limits) -> Result<Self, CompileError> {
         let mut book = Book::default();
         let compiled = compile::compile(&world, &endpoints, &mut book)?;
-        let ruled = book.last_class();
+        let ruled = book.classes();
         Ok(Self { world, endpoints, book, compiled, caches: BTreeMap::new(), limits, ruled })
     }
 
@@ -122,7 +122,7 @@ impl State {
         let compiled = compile::compile(&self.world, &endpoints, &mut self.book)?;
         let old = std::mem::replace(&mut self.compiled, compiled);
         self.endpoints = endpoints;
-        self.ruled = self.book.last_class();
+        self.ruled = self.book.classes();
         let mut grants = Vec::new();
         for (endpoint, cache) in &self.caches {
             for (name, address, expires) in cache.iter().filter(|(.., expires)| *expires > now) {
@@ -132,7 +132,7 @@ impl State {
                 }
             }
         }
-        self.add_rules_up_to(self.book.last_class())?;
+        self.add_rules_up_to(self.book.classes())?;
         grants.retain(|g| opens(&self.compiled.desired, g.class));
         Ok((diff(&old.desired, &self.compiled.desired), grants))
     }
@@ -152,6 +152,22 @@ impl State {
         self.compiled.desired.name_exact.insert(name.clone(), class);
         ops.push(MapOp::Put(Entry::NameExact(name.clone(), class)));
         Ok(ops)
+    }
+
+    /// Other addresses have an identity now, such as those of this host.
+    pub fn set_identities(&mut self, identities: BTreeMap<IpAddr, u32>) -> Vec<MapOp> {
+        let old = self.compiled.desired.clone();
+        self.compiled.desired.identities = identities.iter().map(|(ip, id)| (addr(*ip), *id)).collect();
+        self.world.identities = identities;
+        diff(&old, &self.compiled.desired)
+    }
+
+    /// Whether a grant of this workload ends so soon that [`State::keep_in_use`] would extend it if it is in use.
+    #[must_use]
+    pub fn has_ending(&self, endpoint: EndpointId, now: GrantTime) -> bool {
+        let Some(spec) = self.endpoints.iter().find(|e| e.id == endpoint) else { return false };
+        let mut known = self.caches.get(&endpoint).into_iter().flat_map(Cache::iter);
+        known.any(|(.., expires)| keep_in_use(&spec.lifetime, expires, true, now).is_some())
     }
 
     /// Extends grants of addresses that a workload has open connections to, shortly before they end
@@ -186,21 +202,20 @@ impl State {
     /// The class of a name, and the steps that give it its rules if no name of this class was seen before.
     fn class_of(&mut self, name: &Name) -> Result<(ClassId, Vec<MapOp>), CompileError> {
         let class = self.book.class_id(self.compiled.index.classify(name));
-        let ops = self.add_rules_up_to(class)?;
+        let ops = self.add_rules_up_to(self.book.classes())?;
         Ok((class, ops))
     }
 
     /// Rules for classes that came up after compiling.
-    fn add_rules_up_to(&mut self, last: ClassId) -> Result<Vec<MapOp>, CompileError> {
+    fn add_rules_up_to(&mut self, count: usize) -> Result<Vec<MapOp>, CompileError> {
         let mut ops = Vec::new();
-        while self.ruled < last {
-            let class = self.ruled + 1;
-            let rules = compile::rules_of_class(&self.world, &self.endpoints, &mut self.book, class)?;
+        while self.ruled < count {
+            let rules = compile::rules_of_class(&self.world, &self.endpoints, &mut self.book, self.ruled)?;
             for (key, chunk) in rules {
                 self.compiled.desired.rules.insert(key, chunk);
                 ops.push(MapOp::Put(Entry::Rules(key, Box::new(chunk))));
             }
-            self.ruled = class;
+            self.ruled += 1;
         }
         Ok(ops)
     }

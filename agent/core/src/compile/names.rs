@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use egret_common::{
-    ids::{CLASS_NAME_BASE, ClassId},
+    ids::{CLASS_NAME_BASE, CLASS_QUERY_ONLY, ClassId},
     maps::SuffixClasses,
 };
 
@@ -17,18 +17,30 @@ use crate::names::{Kind, Name, Pattern};
 pub struct Member {
     /// A pattern of some policy.
     pub pattern: Pattern,
+    /// What the pattern does for the name.
+    pub role: Role,
+}
+
+/// What a pattern does for a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Some rule opens the addresses of the pattern's names.
+    Opens,
+    /// The pattern stands in `rules.dns` only: its names may be asked for, they open nothing.
+    Asks,
     /// The name is not of the pattern itself, but with one of the client's search domains appended: it may be asked
     /// for, it opens nothing (CASES W-A12).
-    pub searched: bool,
+    Searched,
 }
 
 /// The identity of a name class.
 pub type ClassKey = BTreeSet<Member>;
 
-/// Numbers of name classes; append-only.
+/// Numbers of name classes; append-only. A class that opens nothing carries `CLASS_QUERY_ONLY`.
 #[derive(Debug, Clone, Default)]
 pub struct NameBook {
     ids: BTreeMap<ClassKey, ClassId>,
+    keys: Vec<ClassKey>,
 }
 
 impl NameBook {
@@ -37,14 +49,26 @@ impl NameBook {
         if key.is_empty() {
             return 0;
         }
-        let next = self.last() + 1;
-        *self.ids.entry(key).or_insert(next)
+        if let Some(id) = self.ids.get(&key) {
+            return *id;
+        }
+        self.keys.push(key.clone());
+        let opens = key.iter().any(|member| member.role == Role::Opens);
+        let id = CLASS_NAME_BASE + self.keys.len() as ClassId | if opens { 0 } else { CLASS_QUERY_ONLY };
+        self.ids.insert(key, id);
+        id
     }
 
-    /// The highest number so far.
+    /// How many classes there are. Each keeps its place in the order in which they came up.
     #[must_use]
-    pub fn last(&self) -> ClassId {
-        CLASS_NAME_BASE + self.ids.len() as ClassId
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether there is no class yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
     }
 
     /// All classes with their numbers.
@@ -52,10 +76,19 @@ impl NameBook {
         self.ids.iter().map(|(key, id)| (key, *id))
     }
 
+    /// The class at a place, from 0.
+    #[must_use]
+    pub fn at(&self, place: usize) -> Option<(&ClassKey, ClassId)> {
+        let key = self.keys.get(place)?;
+        Some((key, *self.ids.get(key)?))
+    }
+
     /// The patterns behind a number.
     #[must_use]
     pub fn key(&self, id: ClassId) -> Option<&ClassKey> {
-        self.ids.iter().find(|(_, i)| **i == id).map(|(key, _)| key)
+        let place = (id & !CLASS_QUERY_ONLY).checked_sub(CLASS_NAME_BASE + 1)?;
+        let (key, own) = self.at(place as usize)?;
+        (own == id).then_some(key)
     }
 }
 
@@ -70,13 +103,14 @@ pub struct NameIndex {
 }
 
 impl NameIndex {
-    /// Sorts patterns in, each also with every search domain appended.
-    pub fn new<'a>(patterns: impl IntoIterator<Item = &'a Pattern>, search: &[Name]) -> Self {
+    /// Sorts patterns in, each also with every search domain appended. True: some rule opens the pattern's names.
+    pub fn new<'a>(patterns: impl IntoIterator<Item = (&'a Pattern, bool)>, search: &[Name]) -> Self {
         let mut index = Self::default();
-        for pattern in patterns {
-            index.add(pattern, Member { pattern: pattern.clone(), searched: false });
+        for (pattern, opens) in patterns {
+            let role = if opens { Role::Opens } else { Role::Asks };
+            index.add(pattern, Member { pattern: pattern.clone(), role });
             for expanded in search.iter().filter_map(|domain| pattern.below(domain)) {
-                index.add(&expanded, Member { pattern: pattern.clone(), searched: true });
+                index.add(&expanded, Member { pattern: pattern.clone(), role: Role::Searched });
             }
         }
         index

@@ -11,7 +11,7 @@ use egret_common::{
 use super::{
     CompileError, NamesAsk,
     cidrs::{CidrClasses, Peer},
-    names::ClassKey,
+    names::{ClassKey, Role},
     ports::{self, Claim},
 };
 use crate::{
@@ -116,7 +116,7 @@ impl<'a> Set<'a> {
             if self.names_ask == NamesAsk::Yes {
                 asked.extend(named.clone().map(|i| self.ask(*i)));
             }
-            if !member.searched {
+            if member.role == Role::Opens {
                 opened.extend(named.copied());
             }
             let dns = self.by_dns.get(&member.pattern).into_iter().flatten();

@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 const STREAM_BYTES: usize = 2 * (u16::MAX as usize + 2);
 /// Segments that one stream may hold out of order.
 const STREAM_SEGMENTS: usize = 64;
+/// A segment so far from where a stream stands belongs to a later connection with the same ports: no window is
+/// larger (RFC 7323 2.3).
+const ANOTHER_STREAM: u32 = 1 << 30;
 
 /// One direction of one connection.
 #[derive(Debug, Clone, Default)]
@@ -48,7 +51,9 @@ impl<K: Ord + Clone> Reassembly<K> {
     /// now, without their length.
     pub fn push(&mut self, key: &K, seq: u32, payload: &[u8], whole: bool) -> Vec<Vec<u8>> {
         self.clock += 1;
-        if !self.streams.contains_key(key) {
+        let another = |s: &Stream| ahead(seq, s.next).unsigned_abs() > ANOTHER_STREAM;
+        if self.streams.get(key).is_none_or(another) {
+            self.streams.remove(key);
             self.make_room();
             self.streams.insert(key.clone(), Stream { next: seq, ..Stream::default() });
         }
@@ -184,6 +189,11 @@ mod tests {
         assert_eq!((r.streams.len(), r.lost()), (2, 2));
         r.push(&4, 3, b"bc", false);
         assert_eq!((r.push(&4, 5, b"de", true), r.lost()), (vec![], 3));
+    }
+
+    #[test]
+    fn ports_that_are_used_again_begin_another_stream() {
+        check(&[(0, b"\0\x05ab"), (2_000_000_000, b"\0\x02hi")], &[b"hi"]);
     }
 
     proptest! {

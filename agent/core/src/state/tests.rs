@@ -2,7 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use egret_common::{grant::ticks_of_secs, maps::CONFIG_SLOW_PATTERNS};
+use egret_common::{
+    grant::ticks_of_secs,
+    ids::{CLASS_QUERY_ONLY, is_name_class},
+    maps::CONFIG_SLOW_PATTERNS,
+};
 
 use super::*;
 use crate::{
@@ -99,6 +103,46 @@ fn w_a12_a_searched_name_opens_nothing() {
 }
 
 #[test]
+fn w_a12_classes_that_open_nothing_say_so_to_the_kernel() {
+    let asked = policy_that_asks("ask.example");
+    let mut spec = spec(&["api.example", "sub*.example"]);
+    spec.policies.push(asked);
+    let mut s = state(&[]);
+    s.replace(vec![spec], NOW).unwrap();
+    let mut check = |n: &str, query_only: bool| {
+        s.see_query(&name(n)).unwrap();
+        let class = s.desired().name_class(&name(n));
+        assert!(is_name_class(class), "{n}: {class:#x}");
+        assert_eq!(class & CLASS_QUERY_ONLY != 0, query_only, "{n}: {class:#x}");
+        assert!(s.patterns(class).count() > 0, "{n}");
+    };
+    check("api.example", false);
+    check("sub1.example", false);
+    check("api.example.svc.cluster.local", true);
+    check("sub1.example.svc.cluster.local", true);
+    check("ask.example", true);
+    check("ask.example.svc.cluster.local", true);
+}
+
+fn policy_that_asks(pattern: &str) -> Policy {
+    let pattern = Pattern::match_pattern(pattern).unwrap();
+    let resolvers = Policy::to_resolvers(&BTreeSet::from(["192.0.2.53:53".parse().unwrap()]));
+    let mut rules = resolvers.rules().to_vec();
+    rules[0].dns = Some(vec![pattern]);
+    Policy::new(resolvers.origin().clone(), resolvers.isolates(), rules)
+}
+
+#[test]
+fn identities_follow_the_host() {
+    let mut s = state(&["a.example"]);
+    let one = BTreeMap::from([("10.0.0.1".parse().unwrap(), 1)]);
+    let shown = |ops: Vec<MapOp>| ops.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(shown(s.set_identities(one.clone())), ["+ IDENTITIES 10.0.0.1 -> 1"]);
+    assert_eq!(s.set_identities(one), []);
+    assert_eq!(shown(s.set_identities(BTreeMap::new())), ["- IDENTITIES 10.0.0.1 -> 1"]);
+}
+
+#[test]
 fn n_a01_slow_patterns_get_an_entry_when_the_name_is_asked_for() {
     let mut s = state(&["sub*.example.com", "*.example.com:8443"]);
     assert_eq!(s.config_flags(), CONFIG_SLOW_PATTERNS);
@@ -175,6 +219,7 @@ fn t_a01_keep_in_use_extends_only_what_is_used() {
     learn(&mut s, &answer("a.example", &[], &[1, 2]));
     let used: IpAddr = "192.0.2.1".parse().unwrap();
     let later = NOW + ticks_of_secs(80);
+    assert!(!s.has_ending(1, NOW) && s.has_ending(1, later));
     assert_eq!(s.keep_in_use(1, |ip| ip == used, NOW), []);
     let kept = s.keep_in_use(1, |ip| ip == used, later);
     assert_eq!(
