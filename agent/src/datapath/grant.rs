@@ -1,0 +1,73 @@
+//! Writing `GRANTS` and reading the kernel's clocks: through programs, since only a program can write a grant
+//! atomically beside the learner, and only a program can read both clocks at one moment.
+
+use egret_common::{
+    event::{CLOCK_AT, ClockReading, GRANT_PUT, GRANT_SWEEP, GrantRequest},
+    grant::{self, GrantTime},
+    ids::ClassId,
+    maps::GrantKey,
+    net::Addr,
+};
+
+use super::{Datapath, RunError};
+
+const GRANT: &str = "egret_grant";
+const CLOCK: &str = "egret_clock";
+
+impl Datapath {
+    /// Opens `addr` for `endpoint` under `class` until `expires`; a longer lifetime that stands already is kept.
+    /// `Ok(false)`: no room, which the kernel counted.
+    ///
+    /// # Errors
+    /// [`RunError`] when the program does not run.
+    pub fn grant(
+        &self,
+        endpoint: u32,
+        addr: Addr,
+        class: ClassId,
+        expires: GrantTime,
+    ) -> Result<bool, RunError> {
+        self.request(&GrantRequest { addr, endpoint, class, expires, op: GRANT_PUT })
+    }
+
+    /// Removes the entries of `GRANTS` whose slots all expired before `before`. Returns how many.
+    pub fn sweep(&self, before: GrantTime) -> usize {
+        let over = |slots: &[u64]| slots.iter().all(|slot| *slot == 0 || grant::expires(*slot) < before);
+        let candidates = self.grants().into_iter().filter(|(_, grants)| over(&grants.slots));
+        candidates.filter(|(key, _)| self.sweep_one(key, before)).count()
+    }
+
+    fn sweep_one(&self, key: &GrantKey, before: GrantTime) -> bool {
+        let GrantKey { addr, endpoint, .. } = *key;
+        let request = GrantRequest { addr, endpoint, class: 0, expires: before, op: GRANT_SWEEP };
+        // The program looks again; what it leaves is looked at in the next sweep.
+        self.request(&request).unwrap_or(false)
+    }
+
+    fn request(&self, request: &GrantRequest) -> Result<bool, RunError> {
+        let mut packet = vec![0; CLOCK_AT];
+        packet.extend(request.addr.octets());
+        for word in [request.endpoint, request.class, request.expires, request.op] {
+            packet.extend(word.to_ne_bytes());
+        }
+        match self.test_run(GRANT, &packet, 1)?.value {
+            0 => Ok(true),
+            1 => Ok(false),
+            other => Err(RunError { program: GRANT, error: format!("it returned {other}") }),
+        }
+    }
+
+    /// Jiffies and boot time, read at one moment.
+    ///
+    /// # Errors
+    /// [`RunError`] when the program does not run.
+    pub fn clock(&self) -> Result<ClockReading, RunError> {
+        let run = self.test_run(CLOCK, &[0; CLOCK_AT + size_of::<ClockReading>() + 8], 1)?;
+        let word = |at: usize| Some(u64::from_ne_bytes(run.packet.get(at..at + 8)?.try_into().ok()?));
+        let reading = || Some(ClockReading { jiffies: word(CLOCK_AT)?, boot_ns: word(CLOCK_AT + 8)? });
+        reading().filter(|_| run.value == 0).ok_or_else(|| RunError {
+            program: CLOCK,
+            error: format!("it returned {} and {} bytes", run.value, run.packet.len()),
+        })
+    }
+}

@@ -1,0 +1,233 @@
+//! Loading the embedded object: sizes, configuration, programs, pins.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use aya::{
+    Ebpf, EbpfLoader,
+    maps::{Map, MapData, MapInfo, RingBuf},
+    programs::{Program, ProgramError},
+};
+use egret_common::{ABI_VERSION, maps::Config};
+
+use super::{LoadError, Sizes, bpf_sys, cgroup_link::CgroupHook, hz, pins};
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("EGRET_BPF_OBJECT"));
+
+/// Maps that are pinned: what an agent that takes over needs, and what programs must not lose.
+pub(super) const MAPS: [&str; 18] = [
+    "ENDPOINT_BY_CGROUP",
+    "ENDPOINTS",
+    "ENDPOINT_STATE",
+    "IDENTITIES",
+    "CIDR_CLASSES",
+    "NAME_EXACT",
+    "NAME_SUFFIX",
+    "GRANTS",
+    "RULES",
+    "FLOWS",
+    "FRAGMENTS",
+    "DNS_QUERIES",
+    "TRUSTED_RESOLVERS",
+    "COUNTERS",
+    "DESTINATIONS",
+    "FLOW_EVENTS",
+    "DNS_EVENTS",
+    "LOST",
+];
+
+/// Programs that are never attached.
+const OWN: [&str; 2] = ["egret_grant", "egret_clock"];
+
+/// Lines of the verifier's log that an error shows.
+const LOG_LINES: usize = 12;
+
+/// How to load.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Directory of this instance on a BPF file system, such as `/sys/fs/bpf/egret/run-1`. Made here; must not hold
+    /// pins of this ABI.
+    pub dir: PathBuf,
+    /// Level of the cgroup at which the programs are attached (0 = root; see `cgroup_link::level`).
+    pub cgroup_level: u32,
+    /// `CONFIG_*` bits.
+    pub config_flags: u32,
+    /// Drop events per second, reason, endpoint and CPU.
+    pub events_per_second: u32,
+    /// Entries per map.
+    pub sizes: Sizes,
+}
+
+/// The loaded programs and their maps. The only writer of the agent's maps. Dropping it detaches nothing.
+pub struct Datapath {
+    pub(super) dir: PathBuf,
+    pub(super) sizes: Sizes,
+    pub(super) ebpf: Ebpf,
+    pub(super) dns_ring: Option<RingBuf<MapData>>,
+    pub(super) flow_ring: Option<RingBuf<MapData>>,
+    /// Kernel ids of the maps in [`MAPS`].
+    pub(super) map_ids: BTreeMap<&'static str, u32>,
+    hz: u32,
+}
+
+impl std::fmt::Debug for Datapath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Datapath").field("dir", &self.dir).field("hz", &self.hz).finish_non_exhaustive()
+    }
+}
+
+impl Datapath {
+    /// Creates the maps, loads every program and pins both below `options.dir`. Nothing is attached yet.
+    ///
+    /// # Errors
+    /// [`LoadError`]; what was pinned until then is removed again.
+    pub fn load(options: &Options) -> Result<Self, LoadError> {
+        if OBJECT.is_empty() {
+            return Err(LoadError::NoObject);
+        }
+        let hz = hz::measure().map_err(LoadError::Hz)?;
+        let dir = options.dir.join(format!("v{ABI_VERSION}"));
+        fs::create_dir_all(&dir).map_err(|error| LoadError::Directory { path: dir.clone(), error })?;
+        let loaded = Self::load_into(options, dir, hz);
+        if loaded.is_err() {
+            // The error that led here is the one worth telling.
+            let _ = pins::remove(&options.dir);
+        }
+        loaded
+    }
+
+    fn load_into(options: &Options, dir: PathBuf, hz: u32) -> Result<Self, LoadError> {
+        let mut ebpf = create(options, hz)?;
+        for name in program_names() {
+            load_program(&mut ebpf, name)?;
+        }
+        let mut map_ids = BTreeMap::new();
+        for name in MAPS {
+            let map = ebpf.map(name).ok_or(LoadError::Missing { kind: "map", name })?;
+            let path = dir.join(name);
+            let pinned = map.pin(&path).map_err(io::Error::other);
+            let id = pinned.and_then(|()| Ok(MapInfo::from_pin(&path).map_err(io::Error::other)?.id()));
+            map_ids.insert(name, id.map_err(|error| LoadError::Pin { path, error })?);
+        }
+        for name in program_names() {
+            pin_program(&ebpf, name, &dir)?;
+        }
+        let dns_ring = Some(ring(&mut ebpf, "DNS_EVENTS")?);
+        let flow_ring = Some(ring(&mut ebpf, "FLOW_EVENTS")?);
+        let dir = options.dir.clone();
+        Ok(Self { dir, sizes: options.sizes, ebpf, dns_ring, flow_ring, map_ids, hz })
+    }
+
+    /// Directory of this instance.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Kernel ticks (jiffies) per second, as measured.
+    #[must_use]
+    pub fn hz(&self) -> u32 {
+        self.hz
+    }
+
+    /// Every program with the number of instructions that the verifier walked; 0 if the kernel does not tell.
+    pub fn verified_instructions(&self) -> Vec<(&'static str, u32)> {
+        let count = |name| self.ebpf.program(name)?.info().ok()?.verified_instruction_count();
+        program_names().map(|name| (name, count(name).unwrap_or(0))).collect()
+    }
+
+    /// Removes every pin of this instance: that detaches its programs. Foreign programs stay.
+    ///
+    /// # Errors
+    /// What the file system says; the rest is removed all the same.
+    pub fn unpin(self) -> io::Result<()> {
+        pins::remove(&self.dir)
+    }
+}
+
+/// The program of a hook.
+pub(super) const fn program_of(hook: CgroupHook) -> &'static str {
+    match hook {
+        CgroupHook::SkbEgress => "egret_egress",
+        CgroupHook::SkbIngress => "egret_ingress",
+        CgroupHook::SockCreate => "egret_sock_create",
+        CgroupHook::Connect4 => "egret_connect4",
+        CgroupHook::Connect6 => "egret_connect6",
+        CgroupHook::SendMsg4 => "egret_sendmsg4",
+        CgroupHook::SendMsg6 => "egret_sendmsg6",
+    }
+}
+
+fn program_names() -> impl Iterator<Item = &'static str> {
+    OWN.into_iter().chain(CgroupHook::ALL.map(program_of))
+}
+
+fn create(options: &Options, hz: u32) -> Result<Ebpf, LoadError> {
+    let config = Config {
+        hz,
+        cgroup_level: options.cgroup_level,
+        flags: options.config_flags,
+        events_per_second: options.events_per_second,
+    };
+    let entries = options.sizes.entries();
+    let mut loader = EbpfLoader::new();
+    loader.override_global("CONFIG", &config, true);
+    for (name, entries) in entries {
+        loader.map_max_entries(name, entries);
+    }
+    loader.load(OBJECT).map_err(|error| LoadError::Object(chain(&error)))
+}
+
+fn load_program(ebpf: &mut Ebpf, name: &'static str) -> Result<(), LoadError> {
+    let missing = LoadError::Missing { kind: "program", name };
+    let result = match ebpf.program_mut(name).ok_or(missing)? {
+        Program::CgroupSkb(program) => program.load(),
+        Program::CgroupSock(program) => program.load(),
+        Program::CgroupSockAddr(program) => program.load(),
+        Program::SchedClassifier(program) => program.load(),
+        _ => return Err(LoadError::Missing { kind: "program", name }),
+    };
+    result.map_err(|error| match error {
+        ProgramError::LoadError { io_error, verifier_log } => {
+            refused(name, io_error.to_string(), &verifier_log.to_string())
+        }
+        other => refused(name, chain(&other), ""),
+    })
+}
+
+/// The last lines of the verifier's log say what it stumbled over; the statistics behind them do not.
+fn refused(name: &str, error: String, log: &str) -> LoadError {
+    let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
+    let verifier = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n");
+    LoadError::Refused { program: name.to_owned(), error, verifier }
+}
+
+fn pin_program(ebpf: &Ebpf, name: &'static str, dir: &Path) -> Result<(), LoadError> {
+    use std::os::fd::AsFd;
+    let path = dir.join(format!("prog_{name}"));
+    let program = ebpf.program(name).ok_or(LoadError::Missing { kind: "program", name })?;
+    let fd = program.fd().map_err(|error| refused(name, chain(&error), ""))?;
+    bpf_sys::pin(fd.as_fd(), &path).map_err(|error| LoadError::Pin { path, error })
+}
+
+fn ring(ebpf: &mut Ebpf, name: &'static str) -> Result<RingBuf<MapData>, LoadError> {
+    let map: Map = ebpf.take_map(name).ok_or(LoadError::Missing { kind: "map", name })?;
+    RingBuf::try_from(map).map_err(|error| LoadError::Object(chain(&error)))
+}
+
+/// An error with its causes, on one line. aya's errors show only their own part.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        cause = inner.source();
+    }
+    text
+}
