@@ -12,6 +12,7 @@
 //! Nothing here knows Egret's maps or its compiler: [`egret`] only starts the binary and reads its
 //! report. [`lab`] puts all of it together for the scenario tests.
 
+pub mod demo;
 pub mod dnsd;
 pub mod egret;
 pub mod exec;

@@ -50,6 +50,17 @@ impl Report {
         self.0["denied"].as_array().into_iter().flatten().map(Denied::read).collect()
     }
 
+    /// What the kernel counted: (drop reason, packets), both directions together.
+    pub fn drop_counters(&self) -> Vec<(String, u64)> {
+        let mut sums = std::collections::BTreeMap::<String, u64>::new();
+        for row in self.0["counters"].as_array().into_iter().flatten() {
+            if let (Some(reason), Some(packets)) = (row["reason"].as_str(), row["packets"].as_u64()) {
+                *sums.entry(reason.into()).or_default() += packets;
+            }
+        }
+        sums.into_iter().collect()
+    }
+
     /// The first row about `address:port` of the protocol; panics with all rows if there is none.
     #[track_caller]
     pub fn row(&self, protocol: &str, target: &str) -> Denied {
