@@ -9,9 +9,11 @@
 //!                 203.0.113.0/24 2001:db8:a::/48          probe    sockets made inside `c`, driven by the test
 //! ```
 //!
-//! Nothing here knows Egret's maps or its compiler: [`egret`] only starts the binary and reads its
-//! report. [`lab`] puts all of it together for the scenario tests.
+//! [`lab`] puts all of it together for the scenario tests; nothing of it knows Egret's maps or its compiler:
+//! [`egret`] only starts the binary and reads its report. The tests against loaded programs stand apart: [`arena`]
+//! loads them, [`packet`] and [`dnsd::raw`] make what they are given, [`model`] says what must come of it.
 
+pub mod arena;
 pub mod demo;
 pub mod dnsd;
 pub mod egret;
