@@ -21,6 +21,8 @@ pub const SOFTWARE: u8 = 70;
 pub const OS_ERROR: u8 = 71;
 /// A report or policy that cannot be written (`EX_CANTCREAT`).
 pub const CANNOT_CREATE: u8 = 73;
+/// `egret uninstall` left something alone, since a run uses it (`EX_TEMPFAIL`).
+pub const IN_USE: u8 = 75;
 /// No root, or capabilities are missing (`EX_NOPERM`).
 pub const NO_PERMISSION: u8 = 77;
 

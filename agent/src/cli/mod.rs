@@ -84,7 +84,18 @@ mod tests {
         assert_eq!(args.fail_on_deny, Some(exit::DENIED));
         assert_eq!(args.report, Some(Output::Stdout));
         assert_eq!(args.command, ["curl", "--allow"]);
+        assert!(args.keep_in_use);
         assert_eq!(run(&["--fail-on-deny=3", "--", "x"]).expect("valid").fail_on_deny, Some(3));
+    }
+
+    #[test]
+    fn resolvers_with_and_without_a_port() {
+        let args = ["192.0.2.53", "192.0.2.53:5353", "2001:db8::53", "[2001:db8::53]:5353", "[2001:db8::53]"];
+        let args: Vec<&str> = args.iter().flat_map(|a| ["--trusted-resolver", *a]).chain(["--", "x"]).collect();
+        let shown: Vec<String> =
+            run(&args).expect("valid").trusted_resolver.iter().map(ToString::to_string).collect();
+        let v6 = "[2001:db8::53]:53";
+        assert_eq!(shown, ["192.0.2.53:53", "192.0.2.53:5353", v6, "[2001:db8::53]:5353", v6]);
     }
 
     #[test]

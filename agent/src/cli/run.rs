@@ -1,12 +1,14 @@
 //! The options of `egret run`.
 
 use std::ffi::OsString;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use caps::Capability;
 use clap::error::ErrorKind;
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
+
+use egret_core::policy::DNS_PORT;
 
 use super::{Cli, Command};
 use crate::sandbox::caps as sandbox_caps;
@@ -18,12 +20,12 @@ Examples:
   sudo egret run --policy egress.yaml --fail-on-deny --report deny.json --report-format json -- ./ci.sh
   sudo egret run --audit --write-policy egress.yaml -- ./ci.sh      # learn first, then: --policy egress.yaml
 
-Loopback is always allowed, and so are look-ups of listed names at the resolvers of /etc/resolv.conf.
-An empty list means: nothing but loopback.
+Loopback and this host's own addresses are always allowed, and so are look-ups of listed names at the
+resolvers of /etc/resolv.conf, which is read once, at the start. An empty list means: nothing but loopback.
 
 Exit codes: CMD's own; 128+N if it died of signal N; 126/127 if it could not be executed or found;
 64 usage, 65 bad pattern or policy, 66 unreadable policy, 67 no such user, 69 host cannot enforce,
-71 system error, 77 no permission: in all of these CMD was not started; --fail-on-deny's code (86)
+71 system error, 73 a report cannot be written, 77 no permission: in all of these CMD was not started; --fail-on-deny's code (86)
 if CMD succeeded and something was denied.";
 
 /// Run one command that can reach only the names on its list.
@@ -45,8 +47,8 @@ pub struct RunArgs {
     #[arg(long, value_enum, default_value_t = OnDeny::Reject, help_heading = "Policy")]
     pub on_deny: OnDeny,
     /// A resolver whose answers are learned, beside those of resolv.conf
-    #[arg(long, value_name = "IP", help_heading = "Names")]
-    pub trusted_resolver: Vec<IpAddr>,
+    #[arg(long, value_name = "IP[:PORT]", value_parser = parse_resolver, help_heading = "Names")]
+    pub trusted_resolver: Vec<SocketAddr>,
     /// Shortest lifetime of a learned address, in seconds
     #[arg(long, value_name = "SECS", default_value_t = 5, help_heading = "Names")]
     pub ttl_floor: u32,
@@ -56,6 +58,15 @@ pub struct RunArgs {
     /// Seconds that a learned address outlives its TTL, for programs that cache answers
     #[arg(long, value_name = "SECS", default_value_t = 30, help_heading = "Names")]
     pub grace: u32,
+    /// Keep an address open for new connections while CMD has one to it
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set, help_heading = "Names")]
+    pub keep_in_use: bool,
+    /// Print no start lines, and nothing at the end if nothing was denied
+    #[arg(long, short, conflicts_with = "verbose", help_heading = "Report")]
+    pub quiet: bool,
+    /// Print each denial when it happens
+    #[arg(long, short, help_heading = "Report")]
+    pub verbose: bool,
     /// Leave with CODE (default 86) if CMD succeeds and something was denied
     #[arg(
         long,
@@ -127,6 +138,14 @@ pub enum Output {
     Stdout,
     /// A file, replaced.
     File(PathBuf),
+}
+
+fn parse_resolver(text: &str) -> Result<SocketAddr, String> {
+    let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
+    match bare.parse::<IpAddr>() {
+        Ok(ip) => Ok(SocketAddr::new(ip, DNS_PORT)),
+        Err(_) => text.parse().map_err(|_| "write IP, IP:PORT or [IPv6]:PORT".to_owned()),
+    }
 }
 
 fn parse_output(text: &str) -> Result<Output, std::convert::Infallible> {

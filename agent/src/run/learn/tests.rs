@@ -1,0 +1,1 @@
+//! Records in, effects and knowledge out.

@@ -1,0 +1,83 @@
+//! From the command line to policies: every `--allow` and every file read, or one line that says what is wrong.
+
+use std::io::Read;
+use std::path::Path;
+
+use egret_core::allow::AllowRule;
+use egret_core::policy::{Policy, Severity, cilium};
+
+use super::describe;
+use super::resolvers::{self, Resolvers};
+use crate::cli::RunArgs;
+use crate::exit::{self, Refusal};
+
+/// Bytes of a policy file at most.
+const FILE_MAX: u64 = 16 << 20;
+
+/// What a run shall enforce.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    /// The policies, the way to the resolvers included.
+    pub(super) policies: Vec<Policy>,
+    /// One line for each thing that is open (or explicitly not).
+    pub(super) understood: Vec<String>,
+    /// What no rule allows is denied; false only where the policy files leave egress open.
+    pub(super) isolated: bool,
+    /// resolv.conf and `--trusted-resolver`.
+    pub(super) resolvers: Resolvers,
+    /// What the user should know.
+    pub(super) warnings: Vec<String>,
+}
+
+impl Plan {
+    /// Reads it all. Codes: 65 for what does not parse, 66 for a file that cannot be read.
+    pub(super) fn read(args: &RunArgs) -> Result<Self, Refusal> {
+        let allow = args.allow.iter().map(|text| allow_rule(text)).collect::<Result<Vec<_>, _>>()?;
+        let mut warnings = Vec::new();
+        let mut policies = Vec::new();
+        for path in &args.policy {
+            policies.extend(policy_file(path, &mut warnings)?);
+        }
+        // Without any list, nothing but loopback; with policy files only, they say whether egress is isolated.
+        if !allow.is_empty() || args.policy.is_empty() {
+            policies.push(Policy::from_allow(&allow));
+        }
+        let isolated = policies.iter().any(|p| p.isolates().egress);
+        if !isolated {
+            warnings.push("no policy isolates egress: what no rule denies is open, and look-ups are not filtered".into());
+        }
+        let mut resolvers = resolvers::read();
+        resolvers.servers.extend(args.trusted_resolver.iter().copied());
+        let understood = describe::policies(&policies);
+        policies.push(Policy::to_resolvers(&resolvers.servers));
+        Ok(Self { policies, understood, isolated, resolvers, warnings })
+    }
+}
+
+fn allow_rule(text: &str) -> Result<AllowRule, Refusal> {
+    AllowRule::parse(text).map_err(|error| {
+        Refusal::new(exit::DATA_ERROR, format!("--allow {text:?}: {error}"), "see the examples of egret run --help")
+    })
+}
+
+fn policy_file(path: &Path, warnings: &mut Vec<String>) -> Result<Vec<Policy>, Refusal> {
+    let shown = path.display();
+    let mut text = String::new();
+    let read = std::fs::File::open(path).and_then(|f| f.take(FILE_MAX + 1).read_to_string(&mut text));
+    let size = read.map_err(|error| {
+        Refusal::new(exit::NO_INPUT, format!("--policy {shown}: {error}"), "give a file that can be read")
+    })?;
+    if size as u64 > FILE_MAX {
+        return Err(Refusal::new(exit::DATA_ERROR, format!("--policy {shown}: larger than 16 MiB"), "split it"));
+    }
+    let loaded = cilium::parse(&text);
+    let (errors, others): (Vec<_>, Vec<_>) =
+        loaded.diagnostics.iter().partition(|d| d.severity == Severity::Error);
+    if !errors.is_empty() {
+        let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let cause = format!("--policy {shown}: {}", lines.join("; "));
+        return Err(Refusal::new(exit::DATA_ERROR, cause, "nothing of it is enforced by half: mend the file"));
+    }
+    warnings.extend(others.iter().map(|d| format!("{shown}: {d}")));
+    Ok(loaded.policies)
+}

@@ -1,0 +1,1 @@
+//! Rows from counts and knowledge.

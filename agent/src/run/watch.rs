@@ -1,0 +1,248 @@
+//! The agent's part while CMD runs: one task that owns the state and everything that is written to the maps.
+//!
+//! DNS records that wait for an answer wake it at once; all others are read every 10 ms. Enforcement does not depend on
+//! it: when egret is killed, names that the kernel's fast path knows go on to work, and nothing is freed.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::pin::pin;
+use std::time::Duration;
+
+use egret_common::conntrack::{CLOSING, SYN_SENT, UNANSWERED, idle_limit};
+use egret_common::event::{DnsEvent, FlowEvent};
+use egret_common::grant::ticks_of_secs;
+use egret_common::ids::EndpointId;
+use egret_common::maps::FlowValue;
+use egret_common::net::proto;
+use egret_common::verdict::{DropReason, Verdict};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::learn::{Effects, Learner, ip, now, socket};
+use super::report::rows::{process, protocol};
+use super::{host, reset};
+use crate::datapath::{Datapath, DnsRecord, Ring};
+use crate::tell;
+
+/// How often records are read that nobody waits for.
+const DRAIN: Duration = Duration::from_millis(10);
+/// How often grants that end soon are looked at: half the shortest lifetime there is.
+const KEEP: Duration = Duration::from_millis(500);
+/// How often this host's addresses are read.
+const ADDRESSES: Duration = Duration::from_secs(2);
+/// How often dead grants are removed.
+const SWEEP: Duration = Duration::from_secs(30);
+/// For so long after its end a grant stays, to explain denials ("expired N s ago").
+const REMEMBER: u32 = 600;
+
+/// The task.
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// The maps.
+    pub(super) datapath: Datapath,
+    /// The state.
+    pub(super) learner: Learner,
+    /// This host's addresses, as the kernel was told them.
+    pub(super) host: BTreeMap<IpAddr, u32>,
+    dns: Ring<DnsRecord<'static>>,
+    flows: Ring<FlowEvent>,
+    endpoint: EndpointId,
+    keep_in_use: bool,
+    verbose: bool,
+    map_full: u64,
+    complaints: BTreeMap<&'static str, u64>,
+}
+
+impl Watch {
+    /// Takes everything over.
+    #[must_use]
+    pub(super) fn new(mut datapath: Datapath, learner: Learner, host: BTreeMap<IpAddr, u32>, endpoint: EndpointId) -> Self {
+        let (dns, flows) = (datapath.take_dns_ring(), datapath.take_flow_ring());
+        let complaints = BTreeMap::new();
+        let (keep_in_use, verbose, map_full) = (true, false, 0);
+        Self { datapath, learner, host, dns, flows, endpoint, keep_in_use, verbose, map_full, complaints }
+    }
+
+    /// `--keep-in-use` and `--verbose`.
+    #[must_use]
+    pub(super) fn options(self, keep_in_use: bool, verbose: bool) -> Self {
+        Self { keep_in_use, verbose, ..self }
+    }
+
+    /// Works until `end`, and once more after it, so that nothing is missing in the report.
+    pub(super) async fn until<T>(&mut self, end: impl Future<Output = T>) -> io::Result<T> {
+        let mut end = pin!(end);
+        let waiting: OwnedFd = self.dns.as_fd().try_clone_to_owned()?;
+        // SAFETY: the descriptor stays open for as long as `waiting`, which owns it.
+        let waiting = unsafe { AsyncFd::register_with_interest(waiting, Interest::READABLE) }?;
+        let [mut drain, mut keep, mut addresses, mut sweep] =
+            [DRAIN, KEEP, ADDRESSES, SWEEP].map(|period| {
+                let mut timer = interval(period);
+                timer.set_missed_tick_behavior(MissedTickBehavior::Skip);
+                timer
+            });
+        let out = loop {
+            tokio::select! {
+                out = &mut end => break out,
+                ready = waiting.readable() => {
+                    // First, so that a record which comes while the others are read wakes again.
+                    ready?.clear_ready();
+                    self.read_dns();
+                }
+                _ = drain.tick() => {
+                    self.read_dns();
+                    self.read_flows();
+                }
+                _ = keep.tick(), if self.keep_in_use => self.keep(),
+                _ = addresses.tick() => self.read_addresses(),
+                _ = sweep.tick() => self.sweep(),
+            }
+        };
+        self.read_dns();
+        self.read_flows();
+        Ok(out)
+    }
+
+    /// What went wrong on the way, for the report.
+    pub(super) fn complaints(&self) -> impl Iterator<Item = String> {
+        self.complaints.iter().map(|(what, count)| format!("{what} ({count} times)"))
+    }
+
+    fn read_dns(&mut self) {
+        let (learner, verbose) = (&mut self.learner, self.verbose);
+        let mut all = Effects::default();
+        let mut failed = 0;
+        self.dns.drain(|record| {
+            match learner.see(&record.event, record.payload) {
+                Ok(effects) => {
+                    all.ops.extend(effects.ops);
+                    all.grants.extend(effects.grants);
+                }
+                Err(_) => failed += 1,
+            }
+            if verbose {
+                tell_query(&record.event, learner);
+            }
+        });
+        self.complain("a name has more port ranges than the kernel's table holds: it stays closed", failed);
+        self.perform(&all);
+    }
+
+    fn perform(&mut self, effects: &Effects) {
+        if let Err(error) = self.datapath.apply(&effects.ops) {
+            if self.verbose {
+                tell::line(&error);
+            }
+            self.complain("a kernel table did not take an entry: names of slow patterns may stay closed", 1);
+        }
+        let mut refused = 0;
+        for g in &effects.grants {
+            let made = self.datapath.grant(g.key.endpoint, g.key.addr, g.class, g.expires);
+            refused += u64::from(!matches!(made, Ok(true)));
+        }
+        self.complain("the kernel's table of learned addresses had no room", refused);
+    }
+
+    fn complain(&mut self, what: &'static str, count: u64) {
+        if count > 0 {
+            *self.complaints.entry(what).or_default() += count;
+        }
+    }
+
+    fn read_flows(&mut self) {
+        let (learner, verbose, endpoint) = (&self.learner, self.verbose, self.endpoint);
+        let mut hang = Vec::new();
+        self.flows.drain(|event| {
+            if event.endpoint != endpoint || event.reason == 0 {
+                return;
+            }
+            if verbose {
+                tell_denial(&event, learner);
+            }
+            if refused_stream(&event) {
+                hang.push((socket(event.local, event.local_port), socket(event.remote, event.remote_port)));
+            }
+        });
+        hang.dedup();
+        for (local, remote) in hang {
+            // The client then waits for its own timeout, as without this.
+            let _ = reset::connection(local, remote);
+        }
+    }
+
+    /// Grants whose address CMD still has a connection to are prolonged.
+    fn keep(&mut self) {
+        let now = now();
+        if !self.learner.state().has_ending(self.endpoint, now) {
+            return;
+        }
+        let Ok(clock) = self.datapath.clock() else { return };
+        let hz = u64::from(self.datapath.hz());
+        let flows = self.datapath.flows();
+        let live = flows.iter().filter(|(_, value)| is_live(value, clock.jiffies, hz));
+        let used: std::collections::BTreeSet<IpAddr> = live.map(|(key, _)| ip(key.remote)).collect();
+        let grants = self.learner.state_mut().keep_in_use(self.endpoint, |ip| used.contains(&ip), now);
+        self.perform(&Effects { ops: Vec::new(), grants });
+    }
+
+    fn read_addresses(&mut self) {
+        let host = host::addresses();
+        if host != self.host && !host.is_empty() {
+            let ops = self.learner.state_mut().set_identities(host.clone());
+            self.host = host;
+            self.perform(&Effects { ops, grants: Vec::new() });
+        }
+        let full = self.datapath.endpoint_state(self.endpoint).map_full;
+        if full != self.map_full {
+            self.map_full = full;
+            self.datapath.sweep(now());
+        }
+    }
+
+    fn sweep(&mut self) {
+        self.datapath.sweep(now().saturating_sub(ticks_of_secs(REMEMBER)));
+    }
+}
+
+/// A DNS query over TCP that was dropped: its client would wait for an answer.
+fn refused_stream(event: &FlowEvent) -> bool {
+    event.proto == proto::TCP
+        && event.reason == DropReason::QueryRefused as u8
+        && event.verdict == Verdict::Dropped as u8
+}
+
+/// Whether a flow is a connection in use: answered, not closing, not idle for too long.
+fn is_live(flow: &FlowValue, jiffies: u64, hz: u64) -> bool {
+    let idle = jiffies.saturating_sub(flow.last_seen) / hz.max(1);
+    !matches!(flow.state, CLOSING | SYN_SENT | UNANSWERED) && idle < u64::from(idle_limit(flow.state))
+}
+
+fn tell_denial(event: &FlowEvent, learner: &Learner) {
+    let reason = DropReason::from_u8(event.reason).map_or("Unknown", DropReason::name);
+    if reason == DropReason::QueryRefused.name() {
+        // Its record of DNS_EVENTS knows the name.
+        return;
+    }
+    let verb = if event.verdict == Verdict::Audited as u8 { "would deny" } else { "denied" };
+    let names: Vec<&str> = learner.told().names(ip(event.remote)).map(|(name, _)| name).collect();
+    let names = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
+    let target = socket(event.remote, event.remote_port);
+    let (proto, who) = (protocol(event.proto), who(&event.comm, event.pid));
+    tell::line(format_args!("{verb} {proto} {target}{names}{who}: {reason}"));
+}
+
+fn tell_query(event: &DnsEvent, learner: &Learner) {
+    if event.flags & egret_common::event::DNS_REFUSED != 0
+        && let Some(refused) = learner.refused(event.question)
+    {
+        tell::line(format_args!("refused the look-up of {}{}", refused.text, who(&event.comm, event.pid)));
+    }
+}
+
+fn who(comm: &[u8; 16], pid: u32) -> String {
+    if pid == 0 { String::new() } else { format!(" by {}[{pid}]", process(comm)) }
+}
