@@ -21,6 +21,7 @@ pub mod exec;
 pub mod foreign;
 pub mod lab;
 pub mod lock;
+pub mod model;
 pub mod netns;
 pub mod packet;
 pub mod policy;
