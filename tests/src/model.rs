@@ -26,6 +26,9 @@ use egret_common::{
 use egret_core::desired::{Desired, View};
 
 mod dns;
+mod pair;
+
+pub use pair::Pair;
 
 /// What happened to one packet.
 #[derive(Clone, Debug, Default)]

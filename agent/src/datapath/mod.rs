@@ -17,6 +17,7 @@ mod read;
 mod ring;
 mod sizes;
 mod test_run;
+mod testing;
 
 pub use error::{ApplyError, AttachError, LoadError, Mismatch, RunError};
 pub use load::{Datapath, Options};
