@@ -7,6 +7,8 @@ pub mod asked;
 mod banner;
 mod cell;
 mod describe;
+#[cfg(test)]
+mod fixture;
 mod host;
 pub mod learn;
 mod leftovers;

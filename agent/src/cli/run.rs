@@ -17,16 +17,16 @@ const EXAMPLES: &str = "\
 Examples:
   sudo egret run --allow api.vendor.example -- curl https://api.vendor.example/
   sudo egret run --allow 'github.com:443' --allow '**.githubusercontent.com:443' -- make fetch
-  sudo egret run --policy egress.yaml --fail-on-deny --report deny.json --report-format json -- ./ci.sh
-  sudo egret run --audit --write-policy egress.yaml -- ./ci.sh      # learn first, then: --policy egress.yaml
+  sudo egret run --policy egress.yaml --fail-on-deny --report denied.txt -- ./ci.sh
+  sudo egret run --audit --write-policy egress.yaml -- ./ci.sh     # then: --policy egress.yaml
 
-Loopback and this host's own addresses are always allowed, and so are look-ups of listed names at the
-resolvers of /etc/resolv.conf, which is read once, at the start. An empty list means: nothing but loopback.
+Loopback and this host's own addresses are always allowed, and so are look-ups of listed names at
+the resolvers of /etc/resolv.conf (read once, at the start). An empty list: nothing but loopback.
 
 Exit codes: CMD's own; 128+N if it died of signal N; 126/127 if it could not be executed or found;
 64 usage, 65 bad pattern or policy, 66 unreadable policy, 67 no such user, 69 host cannot enforce,
-71 system error, 73 a report cannot be written, 77 no permission: in all of these CMD was not started; --fail-on-deny's code (86)
-if CMD succeeded and something was denied.";
+71 system error, 73 report not writable, 77 no permission: in all of these CMD was not started;
+--fail-on-deny's code (86) if CMD succeeded and something was denied.";
 
 /// Run one command that can reach only the names on its list.
 ///

@@ -58,7 +58,10 @@ impl Cell {
                 LoadError::NoObject => "nothing can be enforced without them",
                 _ => "CMD was not started: it could not have been held",
             };
-            Refusal::new(exit::UNAVAILABLE, error.to_string(), remedy)
+            let text = error.to_string();
+            let (cause, log) = text.split_once('\n').unwrap_or((&text, ""));
+            log.lines().for_each(|line| tell::line(format_args!("verifier: {line}")));
+            Refusal::new(exit::UNAVAILABLE, cause, remedy)
         })
     }
 

@@ -78,3 +78,37 @@ fn without_searches(asked: &BTreeSet<Name>, search: &[Name]) -> BTreeSet<Name> {
     };
     asked.iter().filter(|name| !searched(name)).cloned().collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::fixture::{destination, exchange, learner};
+    use egret_common::verdict::DropReason;
+    use egret_core::policy::cilium;
+
+    #[test]
+    fn s_a02_what_was_used_is_written_by_name_or_address() {
+        let mut l = learner(&["api.example"], &[]);
+        exchange(&mut l, "api.example", [192, 0, 2, 10], 5, None);
+        exchange(&mut l, "bad.example", [192, 0, 2, 99], 5, Some(7));
+        let counts = [
+            destination("192.0.2.10", 8080, None, 6, 0),
+            destination("192.0.2.99", 443, Some(DropReason::NameUnresolved), 6, 0),
+            destination("192.0.2.77", 80, None, 6, 0),
+            destination("127.0.0.1", 5432, None, 6, 0),
+            destination("10.7.0.2", 5432, None, 6, 0),
+        ];
+        let host = BTreeMap::from([("10.7.0.2".parse().expect("valid"), 1)]);
+        let resolvers = BTreeSet::new();
+        let open = AlwaysOpen { host: &host, resolvers: &resolvers };
+        let text = policy(&counts, &l, &open, &[], false);
+        assert!(cilium::parse(&text).diagnostics.is_empty(), "{text}");
+        for (part, there) in
+            [("api.example", true), ("192.0.2.77/32", true), ("bad.example", false), ("5432", false), ("192.0.2.10", false)]
+        {
+            assert_eq!(text.contains(part), there, "{part}: {text}");
+        }
+        let learned = policy(&counts, &l, &open, &[], true);
+        assert!(learned.contains("bad.example") && !learned.contains("192.0.2.99"), "{learned}");
+    }
+}

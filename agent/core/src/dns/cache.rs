@@ -43,6 +43,8 @@ pub struct Cache {
     names: BTreeMap<Name, BTreeMap<IpAddr, GrantTime>>,
     by_address: BTreeMap<IpAddr, BTreeSet<Name>>,
     overflow: Overflow,
+    /// When there was no room for a name, all were live until then.
+    full_until: GrantTime,
 }
 
 impl Cache {
@@ -64,6 +66,7 @@ impl Cache {
             self.overflow.refused += 1;
             return false;
         }
+        self.full_until = self.full_until.min(expires);
         self.names.entry(name.clone()).or_default().insert(address, expires);
         self.by_address.entry(address).or_default().insert(name.clone());
         true
@@ -122,12 +125,28 @@ impl Cache {
         if self.names.len() < self.limits.names {
             return true;
         }
-        let last_end = |a: &BTreeMap<IpAddr, GrantTime>| a.values().copied().max().unwrap_or(0);
-        let oldest = self.names.iter().min_by_key(|(_, a)| last_end(a));
-        match oldest.filter(|(_, a)| last_end(a) <= now).map(|(n, a)| (n.clone(), a.clone())) {
-            Some((name, addresses)) => addresses.keys().fold(true, |_, ip| self.evict(&name, *ip)),
-            None => false,
+        self.evict_names(now)
+    }
+
+    /// Drops the names that have been dead for longest, several at a time: looking for them takes a walk over all.
+    fn evict_names(&mut self, now: GrantTime) -> bool {
+        if now < self.full_until {
+            return false;
         }
+        let last_end = |a: &BTreeMap<IpAddr, GrantTime>| a.values().copied().max().unwrap_or(0);
+        let mut ends: Vec<(GrantTime, Name)> = self.names.iter().map(|(n, a)| (last_end(a), n.clone())).collect();
+        ends.sort_unstable();
+        ends.truncate(self.limits.names / 16 + 1);
+        self.full_until = ends.first().map_or(0, |(end, _)| *end);
+        let mut made_room = false;
+        for (_, name) in ends.into_iter().filter(|(end, _)| *end <= now) {
+            let addresses: Vec<IpAddr> = self.names.get(&name).into_iter().flat_map(|a| a.keys().copied()).collect();
+            addresses.into_iter().for_each(|ip| {
+                self.evict(&name, ip);
+            });
+            made_room = true;
+        }
+        made_room
     }
 
     fn evict(&mut self, name: &Name, address: IpAddr) -> bool {
