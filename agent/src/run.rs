@@ -121,9 +121,13 @@ fn warnings(args: &RunArgs, plan: &Plan, user: Option<&UserSpec>) -> Vec<String>
     let mut out = plan.warnings.clone();
     let found = escape::detect(&Subject::new(user), &args.hide);
     out.extend(found.into_iter().map(|w| format!("{}: {}; {}", w.what, w.why, w.remedy)));
-    let caps = args.keep_cap.iter().map(|cap| format!("CMD keeps {cap}, by which it can get round the firewall"));
+    let caps =
+        args.keep_cap.iter().map(|cap| format!("CMD keeps {cap}, by which it can get round the firewall"));
     out.extend(caps);
-    let fds = args.keep_fd.iter().map(|fd| format!("CMD keeps file descriptor {fd}: if it is a socket, no hook sees it"));
+    let fds = args
+        .keep_fd
+        .iter()
+        .map(|fd| format!("CMD keeps file descriptor {fd}: if it is a socket, no hook sees it"));
     out.extend(fds);
     if args.no_syscall_filter {
         out.push("system calls are not filtered: io_uring, vsock and other socket families are open".into());
@@ -155,7 +159,9 @@ fn hold(
     };
     let cgroup = cell.cgroup()?;
     let child = child::spawn(&spec, cgroup)?;
-    let lost = |e: std::io::Error| Refusal::new(exit::OS_ERROR, format!("lost sight of CMD: {e}"), "it is being ended");
+    let lost = |e: std::io::Error| {
+        Refusal::new(exit::OS_ERROR, format!("lost sight of CMD: {e}"), "it is being ended")
+    };
     let end = end(&child, cgroup, signals, args.wait_children);
     runtime.block_on(watch.until(end)).map_err(lost)?.map_err(lost)
 }
@@ -211,7 +217,8 @@ fn finish(
     if !args.quiet || !report.denied.is_empty() {
         tell::text(&report.text());
     }
-    let written = outputs.write_report(report).and_then(|()| outputs.write_policy(policy.as_deref().unwrap_or("")));
+    let written =
+        outputs.write_report(report).and_then(|()| outputs.write_policy(policy.as_deref().unwrap_or("")));
     let code = exit::combine(exit.code, !report.denied.is_empty(), args.fail_on_deny);
     match written {
         Ok(()) => Ok(code),

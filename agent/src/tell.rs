@@ -21,7 +21,10 @@ pub fn instead_of_panics() {
         let place = info.location().map(ToString::to_string).unwrap_or_default();
         let payload = info.payload();
         let what = payload.downcast_ref::<&str>().copied();
-        let what = what.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
-        line(format_args!("internal error at {place}: {what}; what was enforced stays enforced; please report this"));
+        let what =
+            what.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+        line(format_args!(
+            "internal error at {place}: {what}; what was enforced stays enforced; please report this"
+        ));
     }));
 }

@@ -68,13 +68,19 @@ impl Cell {
     /// Puts the programs on the cgroup.
     pub(super) fn attach(&self, datapath: &mut Datapath, accept_override: bool) -> Result<(), Refusal> {
         datapath.attach_cgroup(self.cgroup()?.path(), &self.mount, accept_override).map_err(|error| {
-            Refusal::new(exit::UNAVAILABLE, error.to_string(), "CMD was not started: it could not have been held")
+            Refusal::new(
+                exit::UNAVAILABLE,
+                error.to_string(),
+                "CMD was not started: it could not have been held",
+            )
         })
     }
 
     /// The cgroup.
     pub(super) fn cgroup(&self) -> Result<&Cgroup, Refusal> {
-        self.cgroup.as_ref().ok_or_else(|| Refusal::new(exit::SOFTWARE, "the cgroup is gone", "please report this"))
+        self.cgroup
+            .as_ref()
+            .ok_or_else(|| Refusal::new(exit::SOFTWARE, "the cgroup is gone", "please report this"))
     }
 
     /// Ends the processes that are left and removes everything.
@@ -87,7 +93,9 @@ impl Cell {
         match cgroup.terminate(GRACE) {
             Ok(0) => {}
             Ok(1) => tell::line("ended 1 process that CMD had left in the background"),
-            Ok(count) => tell::line(format_args!("ended {count} processes that CMD had left in the background")),
+            Ok(count) => {
+                tell::line(format_args!("ended {count} processes that CMD had left in the background"))
+            }
             Err(error) => tell::line(format_args!("cannot end what CMD left in the background: {error}")),
         }
         // What still lives stays held; the next run or `egret uninstall` cleans up.

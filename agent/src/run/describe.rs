@@ -38,7 +38,11 @@ fn peers(peers: &Peers) -> String {
 }
 
 fn cidr(peer: &CidrPeer) -> String {
-    if peer.except.is_empty() { peer.net.to_string() } else { format!("{} except {}", peer.net, list(&peer.except)) }
+    if peer.except.is_empty() {
+        peer.net.to_string()
+    } else {
+        format!("{} except {}", peer.net, list(&peer.except))
+    }
 }
 
 fn entity(entity: Entity) -> &'static str {

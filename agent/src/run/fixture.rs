@@ -75,7 +75,13 @@ pub(super) fn event(direction: Direction, protocol: u8, time: u64) -> DnsEvent {
 }
 
 /// Query and answer pass. `hash`: the query was refused, under that number.
-pub(super) fn exchange(learner: &mut Learner, text: &str, address: [u8; 4], time: u64, hash: Option<u64>) -> Effects {
+pub(super) fn exchange(
+    learner: &mut Learner,
+    text: &str,
+    address: [u8; 4],
+    time: u64,
+    hash: Option<u64>,
+) -> Effects {
     let flags = if hash.is_some() { DNS_REFUSED } else { 0 };
     let asked = DnsEvent { flags, question: hash.unwrap_or(1), ..event(Direction::Egress, proto::UDP, time) };
     learner.see(&asked, &query(7, text)).expect("compiles");

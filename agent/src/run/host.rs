@@ -24,5 +24,6 @@ pub(super) fn addresses() -> BTreeMap<IpAddr, u32> {
 /// Boot time in nanoseconds: the clock of grants and records.
 #[must_use]
 pub(super) fn boot_ns() -> u64 {
-    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(0, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
+    clock_gettime(ClockId::CLOCK_BOOTTIME)
+        .map_or(0, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
 }

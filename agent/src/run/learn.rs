@@ -54,6 +54,7 @@ pub struct Learner {
     datagrams: Reassembly<Flow>,
     asked: Asked,
     refused: BTreeMap<u64, Refused>,
+    refused_texts: BTreeSet<String>,
     allowed: BTreeSet<Name>,
     told: Told,
     notes: BTreeSet<String>,
@@ -70,6 +71,7 @@ impl Learner {
             datagrams: Reassembly::new(STREAMS),
             asked: Asked::default(),
             refused: BTreeMap::new(),
+            refused_texts: BTreeSet::new(),
             allowed: BTreeSet::new(),
             told: Told::default(),
             notes: BTreeSet::new(),
@@ -122,7 +124,7 @@ impl Learner {
     /// Whether queries for this name were refused (or, in audit mode, would have been).
     #[must_use]
     pub fn is_refused(&self, text: &str) -> bool {
-        self.refused.values().any(|r| r.text == text)
+        self.refused_texts.contains(text)
     }
 
     /// Names that were asked for and allowed.
@@ -153,6 +155,7 @@ impl Learner {
         let Question { text, name, .. } = query.question;
         if event.flags & DNS_REFUSED != 0 {
             if self.refused.len() < NAMES {
+                self.refused_texts.insert(text.clone());
                 self.refused.entry(event.question).or_insert(Refused { text, name });
             }
             return Ok(Effects::default());
@@ -166,7 +169,12 @@ impl Learner {
     }
 
     /// A whole message.
-    fn answer(&mut self, event: &DnsEvent, payload: &[u8], effects: &mut Effects) -> Result<(), CompileError> {
+    fn answer(
+        &mut self,
+        event: &DnsEvent,
+        payload: &[u8],
+        effects: &mut Effects,
+    ) -> Result<(), CompileError> {
         let answer = match parse_answer(payload) {
             Ok(answer) => answer,
             Err(error) => {

@@ -38,7 +38,11 @@ pub(super) fn clean(hierarchy: &Hierarchy) {
 /// `egret uninstall`: 0 if nothing of egret is left, 75 if runs go on, 71 if something cannot be removed.
 pub fn uninstall(args: &UninstallArgs) -> Result<u8, Refusal> {
     let hierarchy = Hierarchy::find().map_err(|e| {
-        Refusal::new(exit::UNAVAILABLE, format!("no cgroup v2: {e}"), "without it there is nothing of egret's")
+        Refusal::new(
+            exit::UNAVAILABLE,
+            format!("no cgroup v2: {e}"),
+            "without it there is nothing of egret's",
+        )
     })?;
     if !nix::unistd::Uid::effective().is_root() {
         return Err(Refusal::new(exit::NO_PERMISSION, "not root", "run it with sudo"));

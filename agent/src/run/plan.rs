@@ -44,7 +44,10 @@ impl Plan {
         }
         let isolated = policies.iter().any(|p| p.isolates().egress);
         if !isolated {
-            warnings.push("no policy isolates egress: what no rule denies is open, and look-ups are not filtered".into());
+            warnings.push(
+                "no policy isolates egress: what no rule denies is open, and look-ups are not filtered"
+                    .into(),
+            );
         }
         let mut resolvers = resolvers::read();
         resolvers.servers.extend(args.trusted_resolver.iter().copied());
@@ -56,7 +59,11 @@ impl Plan {
 
 fn allow_rule(text: &str) -> Result<AllowRule, Refusal> {
     AllowRule::parse(text).map_err(|error| {
-        Refusal::new(exit::DATA_ERROR, format!("--allow {text:?}: {error}"), "see the examples of egret run --help")
+        Refusal::new(
+            exit::DATA_ERROR,
+            format!("--allow {text:?}: {error}"),
+            "see the examples of egret run --help",
+        )
     })
 }
 
@@ -68,7 +75,11 @@ fn policy_file(path: &Path, warnings: &mut Vec<String>) -> Result<Vec<Policy>, R
         Refusal::new(exit::NO_INPUT, format!("--policy {shown}: {error}"), "give a file that can be read")
     })?;
     if size as u64 > FILE_MAX {
-        return Err(Refusal::new(exit::DATA_ERROR, format!("--policy {shown}: larger than 16 MiB"), "split it"));
+        return Err(Refusal::new(
+            exit::DATA_ERROR,
+            format!("--policy {shown}: larger than 16 MiB"),
+            "split it",
+        ));
     }
     let loaded = cilium::parse(&text);
     let (errors, others): (Vec<_>, Vec<_>) =
@@ -76,8 +87,66 @@ fn policy_file(path: &Path, warnings: &mut Vec<String>) -> Result<Vec<Policy>, R
     if !errors.is_empty() {
         let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
         let cause = format!("--policy {shown}: {}", lines.join("; "));
-        return Err(Refusal::new(exit::DATA_ERROR, cause, "nothing of it is enforced by half: mend the file"));
+        return Err(Refusal::new(
+            exit::DATA_ERROR,
+            cause,
+            "nothing of it is enforced by half: mend the file",
+        ));
     }
     warnings.extend(others.iter().map(|d| format!("{shown}: {d}")));
     Ok(loaded.policies)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{self, Command};
+
+    fn plan(args: &[&str]) -> Result<Plan, Refusal> {
+        let all = ["egret", "run"].iter().chain(args).chain(&["--", "true"]);
+        match cli::parse_from(all.copied()).expect("usage").command {
+            Command::Run(args) => Plan::read(&args),
+            Command::Uninstall(_) => panic!("not a run"),
+        }
+    }
+
+    fn policy(name: &str, text: &str) -> String {
+        let path = std::env::temp_dir().join(format!("egret-plan-{}-{name}.yaml", std::process::id()));
+        std::fs::write(&path, text).expect("a file");
+        path.display().to_string()
+    }
+
+    #[test]
+    fn s_a02_an_empty_list_isolates() {
+        let plan = plan(&[]).expect("valid");
+        assert!(plan.isolated && plan.understood.is_empty());
+    }
+
+    #[test]
+    fn n_a03_errors_name_the_object_and_the_field() {
+        assert_eq!(plan(&["--allow", "a..b"]).expect_err("bad").code, exit::DATA_ERROR);
+        assert_eq!(plan(&["--policy", "/nonexistent"]).expect_err("bad").code, exit::NO_INPUT);
+        let text = "apiVersion: cilium.io/v2\nkind: CiliumNetworkPolicy\nmetadata: {name: web}\nspec:\n  \
+                    endpointSelector: {}\n  egress:\n  - toFQDNs: [{matchName: \"a..b\"}]\n";
+        let path = policy("bad", text);
+        let refusal = plan(&["--policy", &path]).expect_err("bad");
+        assert_eq!(refusal.code, exit::DATA_ERROR);
+        let line = refusal.to_string();
+        assert!(
+            line.contains("CiliumNetworkPolicy/web") && line.contains("spec.egress[0].toFQDNs[0]"),
+            "{line}"
+        );
+        assert!(!line.contains('\n'));
+        std::fs::remove_file(path).expect("clean up");
+    }
+
+    #[test]
+    fn a_policy_that_leaves_egress_open_is_told() {
+        let text = "apiVersion: cilium.io/v2\nkind: CiliumNetworkPolicy\nmetadata: {name: web}\nspec:\n  \
+                    endpointSelector: {}\n  ingress:\n  - {}\n";
+        let path = policy("open", text);
+        let plan = plan(&["--policy", &path]).expect("valid");
+        assert!(!plan.isolated && plan.warnings.iter().any(|w| w.contains("no policy isolates egress")));
+        std::fs::remove_file(path).expect("clean up");
+    }
 }

@@ -87,7 +87,10 @@ mod tests {
 
     #[test]
     fn the_request_has_the_kernels_layout() {
-        let bytes = request("[::ffff:127.0.0.1]:1".parse().expect("address"), "127.0.0.2:258".parse().expect("address"));
+        let bytes = request(
+            "[::ffff:127.0.0.1]:1".parse().expect("address"),
+            "127.0.0.2:258".parse().expect("address"),
+        );
         assert_eq!(bytes.len(), REQUEST_LEN);
         assert_eq!(bytes[16..20], [libc::AF_INET as u8, 6, 0, 0]);
         assert_eq!(bytes[24..32], [0, 1, 1, 2, 127, 0, 0, 1]);
@@ -101,7 +104,10 @@ mod tests {
         let mut stream = TcpStream::connect(listener.local_addr()?)?;
         match connection(stream.local_addr()?, stream.peer_addr()?) {
             Err(e) => eprintln!("skipped: {e}"),
-            Ok(()) => assert_eq!(stream.read(&mut [0; 1]).expect_err("gone").kind(), io::ErrorKind::ConnectionAborted),
+            Ok(()) => assert_eq!(
+                stream.read(&mut [0; 1]).expect_err("gone").kind(),
+                io::ErrorKind::ConnectionAborted
+            ),
         }
         Ok(())
     }

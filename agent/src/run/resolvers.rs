@@ -50,7 +50,8 @@ pub fn parse(text: &str, host: &str) -> Resolvers {
     if out.servers.is_empty() {
         out.servers.insert(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), DNS_PORT));
     }
-    let domains = search.unwrap_or_else(|| host.split_once('.').map(|(_, domain)| domain).into_iter().collect());
+    let domains =
+        search.unwrap_or_else(|| host.split_once('.').map(|(_, domain)| domain).into_iter().collect());
     for name in domains.into_iter().filter_map(|d| Name::parse(d).ok()) {
         if !out.search.contains(&name) {
             out.search.push(name);

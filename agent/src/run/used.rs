@@ -103,9 +103,13 @@ mod tests {
         let open = AlwaysOpen { host: &host, resolvers: &resolvers };
         let text = policy(&counts, &l, &open, &[], false);
         assert!(cilium::parse(&text).diagnostics.is_empty(), "{text}");
-        for (part, there) in
-            [("api.example", true), ("192.0.2.77/32", true), ("bad.example", false), ("5432", false), ("192.0.2.10", false)]
-        {
+        for (part, there) in [
+            ("api.example", true),
+            ("192.0.2.77/32", true),
+            ("bad.example", false),
+            ("5432", false),
+            ("192.0.2.10", false),
+        ] {
             assert_eq!(text.contains(part), there, "{part}: {text}");
         }
         let learned = policy(&counts, &l, &open, &[], true);

@@ -60,7 +60,12 @@ pub(super) struct Watch {
 impl Watch {
     /// Takes everything over.
     #[must_use]
-    pub(super) fn new(mut datapath: Datapath, learner: Learner, host: BTreeMap<IpAddr, u32>, endpoint: EndpointId) -> Self {
+    pub(super) fn new(
+        mut datapath: Datapath,
+        learner: Learner,
+        host: BTreeMap<IpAddr, u32>,
+        endpoint: EndpointId,
+    ) -> Self {
         let (dns, flows) = (datapath.take_dns_ring(), datapath.take_flow_ring());
         let complaints = BTreeMap::new();
         let (keep_in_use, verbose, map_full) = (true, false, 0);
@@ -79,12 +84,11 @@ impl Watch {
         let waiting: OwnedFd = self.dns.as_fd().try_clone_to_owned()?;
         // SAFETY: the descriptor stays open for as long as `waiting`, which owns it.
         let waiting = unsafe { AsyncFd::register_with_interest(waiting, Interest::READABLE) }?;
-        let [mut drain, mut keep, mut addresses, mut sweep] =
-            [DRAIN, KEEP, ADDRESSES, SWEEP].map(|period| {
-                let mut timer = interval(period);
-                timer.set_missed_tick_behavior(MissedTickBehavior::Skip);
-                timer
-            });
+        let [mut drain, mut keep, mut addresses, mut sweep] = [DRAIN, KEEP, ADDRESSES, SWEEP].map(|period| {
+            let mut timer = interval(period);
+            timer.set_missed_tick_behavior(MissedTickBehavior::Skip);
+            timer
+        });
         let out = loop {
             tokio::select! {
                 out = &mut end => break out,

@@ -134,13 +134,15 @@ impl Cache {
             return false;
         }
         let last_end = |a: &BTreeMap<IpAddr, GrantTime>| a.values().copied().max().unwrap_or(0);
-        let mut ends: Vec<(GrantTime, Name)> = self.names.iter().map(|(n, a)| (last_end(a), n.clone())).collect();
+        let mut ends: Vec<(GrantTime, Name)> =
+            self.names.iter().map(|(n, a)| (last_end(a), n.clone())).collect();
         ends.sort_unstable();
         ends.truncate(self.limits.names / 16 + 1);
         self.full_until = ends.first().map_or(0, |(end, _)| *end);
         let mut made_room = false;
         for (_, name) in ends.into_iter().filter(|(end, _)| *end <= now) {
-            let addresses: Vec<IpAddr> = self.names.get(&name).into_iter().flat_map(|a| a.keys().copied()).collect();
+            let addresses: Vec<IpAddr> =
+                self.names.get(&name).into_iter().flat_map(|a| a.keys().copied()).collect();
             addresses.into_iter().for_each(|ip| {
                 self.evict(&name, ip);
             });

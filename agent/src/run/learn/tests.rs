@@ -63,7 +63,8 @@ fn w_a07_a_stream_in_pieces_teaches_once_asked() {
         // The next message of the connection comes whole and by the kernel's fast path.
         let whole = answer(9, "api.example", &[]);
         let seq = start + stream.len() as u32;
-        let next = DnsEvent { seq, flags: DNS_ASKED | DNS_LEARNED, ..event(Direction::Ingress, proto::TCP, 1) };
+        let next =
+            DnsEvent { seq, flags: DNS_ASKED | DNS_LEARNED, ..event(Direction::Ingress, proto::TCP, 1) };
         l.see(&next, &whole).expect("compiles");
         let after = framed(&answer(3, "api.example", &[[192, 0, 2, 3]]));
         l.see(&event(Direction::Egress, proto::TCP, 1), &query(3, "api.example")).expect("compiles");

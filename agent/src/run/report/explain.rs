@@ -96,7 +96,9 @@ fn destination_rule(row: &Row) -> Option<String> {
 }
 
 fn proto(text: &str) -> Option<Proto> {
-    [Proto::Tcp, Proto::Udp, Proto::Sctp, Proto::Icmp, Proto::Icmpv6].into_iter().find(|p| p.to_string() == text)
+    [Proto::Tcp, Proto::Udp, Proto::Sctp, Proto::Icmp, Proto::Icmpv6]
+        .into_iter()
+        .find(|p| p.to_string() == text)
 }
 
 /// TCP goes without saying.

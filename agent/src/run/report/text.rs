@@ -14,7 +14,9 @@ const GAP: &str = "  ";
 #[must_use]
 pub fn table(rows: &[Row], audit: bool) -> String {
     let (none, some) = match audit {
-        true => ("nothing would have been denied", "would have been denied (audit mode: nothing was held back)"),
+        true => {
+            ("nothing would have been denied", "would have been denied (audit mode: nothing was held back)")
+        }
         false => ("nothing was denied", "denied"),
     };
     if rows.is_empty() {
@@ -22,7 +24,8 @@ pub fn table(rows: &[Row], audit: bool) -> String {
     }
     let mut out = format!("egret: {some}:\n");
     let cells: Vec<[String; 7]> = rows.iter().map(cells).collect();
-    let width = |i: usize| cells.iter().map(|c| c[i].chars().count()).chain([HEAD[i].len()]).max().unwrap_or(0);
+    let width =
+        |i: usize| cells.iter().map(|c| c[i].chars().count()).chain([HEAD[i].len()]).max().unwrap_or(0);
     let widths: [usize; 7] = std::array::from_fn(width);
     line(&mut out, &HEAD.map(str::to_owned), &widths);
     cells.iter().for_each(|cells| line(&mut out, cells, &widths));

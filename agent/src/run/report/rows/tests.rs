@@ -61,7 +61,9 @@ fn w_a12_search_forms_of_a_refused_name_are_one_row() {
     let search = [name("shop.svc.cluster.local"), name("cluster.local")];
     let mut l = learner(&["git.example"], &search);
     let mut counts = Vec::new();
-    for (n, text) in ["bad.example.shop.svc.cluster.local", "bad.example.cluster.local", "bad.example"].iter().enumerate() {
+    for (n, text) in
+        ["bad.example.shop.svc.cluster.local", "bad.example.cluster.local", "bad.example"].iter().enumerate()
+    {
         exchange(&mut l, text, [192, 0, 2, 82], 5, Some(70 + n as u64));
         counts.push(destination(RESOLVER, 53, Some(DropReason::QueryRefused), 4, 70 + n as u64));
     }
@@ -101,6 +103,9 @@ fn the_table_says_what_to_do() {
     assert!(text.starts_with("egret: denied:\n  NAME "), "{text}");
     let row = text.lines().nth(2).expect("a row");
     let words: Vec<&str> = row.split_whitespace().collect();
-    assert_eq!(words, ["cdn.example", "-", "dns", "curl[100]", "1", "QueryRefused", "--allow", "cdn.example"]);
+    assert_eq!(
+        words,
+        ["cdn.example", "-", "dns", "curl[100]", "1", "QueryRefused", "--allow", "cdn.example"]
+    );
     assert_eq!(crate::run::report::table(&[], true), "egret: nothing would have been denied\n");
 }
