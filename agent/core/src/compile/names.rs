@@ -54,7 +54,8 @@ impl NameBook {
         }
         self.keys.push(key.clone());
         let opens = key.iter().any(|member| member.role == Role::Opens);
-        let id = CLASS_NAME_BASE + self.keys.len() as ClassId | if opens { 0 } else { CLASS_QUERY_ONLY };
+        let base = if opens { CLASS_NAME_BASE } else { CLASS_NAME_BASE | CLASS_QUERY_ONLY };
+        let id = base + self.keys.len() as ClassId;
         self.ids.insert(key, id);
         id
     }
