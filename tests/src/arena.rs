@@ -35,17 +35,18 @@ impl Arena {
     /// programs do not load.
     #[track_caller]
     pub fn load(config_flags: u32, sizes: Sizes) -> Self {
+        Self::load_limited(config_flags, sizes, u32::MAX)
+    }
+
+    /// As [`Arena::load`], with a limit of drop events per second, reason and CPU.
+    #[track_caller]
+    pub fn load_limited(config_flags: u32, sizes: Sizes, events_per_second: u32) -> Self {
         let lock = Lock::shared();
         residue::ensure_bpffs();
         let home = Home::enter();
         let dir = fresh_dir();
-        let options = Options {
-            dir: dir.clone(),
-            cgroup_level: home.level,
-            config_flags,
-            events_per_second: u32::MAX,
-            sizes,
-        };
+        let options =
+            Options { dir: dir.clone(), cgroup_level: home.level, config_flags, events_per_second, sizes };
         let mut datapath = Datapath::load(&options).unwrap_or_else(|error| panic!("{error}"));
         datapath.bind_cgroup(home.path(), ENDPOINT).unwrap_or_else(|error| panic!("{error}"));
         Self { datapath: Some(datapath), dir, home, _lock: lock }

@@ -16,8 +16,8 @@ use egret_common::{
     ids::{ClassId, EndpointId, SetId},
     judge::{self, FlowSlot, State, Work},
     maps::{
-        CONFIG_EVENTS, DestinationKey, ENDPOINT_REJECT, ENDPOINT_REPORT, Endpoint, FLOW_DNS, FlowKey, FlowValue,
-        FragmentKey, FragmentPorts, GrantKey, Grants, QueryKey, RuleChunk, RuleKey,
+        CONFIG_EVENTS, DestinationKey, ENDPOINT_REJECT, ENDPOINT_REPORT, Endpoint, FLOW_DNS, FlowKey,
+        FlowValue, FragmentKey, FragmentPorts, GrantKey, Grants, QueryKey, RuleChunk, RuleKey,
     },
     net::{Addr, Direction, proto},
     packet::{Bytes, Packet},
@@ -27,6 +27,7 @@ use egret_core::desired::{Desired, View};
 
 mod dns;
 mod pair;
+pub mod setup;
 
 pub use pair::Pair;
 
@@ -118,15 +119,15 @@ impl Model {
             return Outcome::default();
         };
         let packet = Slice(packet);
-        let mut work = Work::new(direction);
+        let mut work = Work::new(&endpoint, direction);
         let mut outcome = Outcome::default();
         judge::judge(&packet, &*self, &endpoint, &mut work);
         let mut question = 0;
-        if work.judgement.flow_flags & FLOW_DNS != 0 && work.parsed.fragment == 0 {
+        if work.judgement.flow_flags & u32::from(FLOW_DNS) != 0 && work.parsed.fragment == 0 {
             question = self.inspect(&packet, &endpoint, &mut work, &mut outcome);
         }
         self.account(&packet, &endpoint, &work, question, &mut outcome);
-        outcome.value = match (work.judgement.verdict, direction) {
+        outcome.value = match (work.judgement.verdict(), direction) {
             (Verdict::Dropped, Direction::Egress) if self.silent(&endpoint, &work) => 2,
             (Verdict::Dropped, _) => 0,
             _ => 1,
@@ -135,7 +136,7 @@ impl Model {
     }
 
     fn silent(&self, endpoint: &Endpoint, work: &Work) -> bool {
-        let refused_query = work.judgement.reason == Some(DropReason::QueryRefused);
+        let refused_query = work.judgement.reason() == Some(DropReason::QueryRefused);
         endpoint.flags & ENDPOINT_REJECT == 0 || (!refused_query && self.pending_until > self.jiffies)
     }
 
@@ -145,18 +146,25 @@ impl Model {
         *sum += u64::from(bytes);
     }
 
-    fn account(&mut self, packet: &Slice<'_>, endpoint: &Endpoint, work: &Work, question: u64, out: &mut Outcome) {
+    fn account(
+        &mut self,
+        packet: &Slice<'_>,
+        endpoint: &Endpoint,
+        work: &Work,
+        question: u64,
+        out: &mut Outcome,
+    ) {
         let judgement = &work.judgement;
-        let reason = judgement.reason.map_or(0, |reason| reason as u8);
+        let reason = judgement.reason as u8;
         self.count(endpoint.id, work.direction, reason, packet.len());
-        if !judgement.fresh {
+        if judgement.fresh == 0 {
             return;
         }
         if self.config_flags & CONFIG_EVENTS != 0 {
             out.flow = Some(flow_event(endpoint, work, reason, packet.len()));
         }
         if endpoint.flags & ENDPOINT_REPORT != 0 {
-            let refused = judgement.reason == Some(DropReason::QueryRefused);
+            let refused = judgement.reason() == Some(DropReason::QueryRefused);
             let egress = work.direction == Direction::Egress;
             let key = DestinationKey {
                 remote: if egress { work.parsed.dst } else { work.parsed.src },

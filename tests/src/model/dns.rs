@@ -3,7 +3,8 @@
 use egret_common::{
     decide::{Tables, may_ask},
     dns::{
-        ForLoop, MSG_CAP, Names, Outcome as Scan, Scratch, WireName, classify, credited, scan_answer, scan_query,
+        ForLoop, MSG_CAP, Names, Outcome as Scan, Scratch, WireName, classify, credited, scan_answer,
+        scan_query,
     },
     event::{DNS_ASKED, DNS_LEARNED, DNS_REFUSED, DNS_SEGMENT, DNS_SLOW, DNS_TRUSTED, DnsEvent},
     grant::{self, GrantTime},
@@ -49,17 +50,17 @@ impl Model {
         if payload.is_empty() {
             return 0;
         }
-        let trusted = work.judgement.flow_flags & FLOW_TRUSTED != 0;
+        let trusted = work.judgement.flow_flags & u32::from(FLOW_TRUSTED) != 0;
         let mut pass = Pass { endpoint, event: head(work, trusted), query: query_key(work), out };
         if work.direction == Direction::Egress {
             if !self.queries(&mut pass, payload) {
-                work.judgement.verdict = refusal(endpoint);
-                work.judgement.reason = Some(DropReason::QueryRefused);
-                work.judgement.fresh = true;
+                work.judgement.verdict = refusal(endpoint) as u32;
+                work.judgement.reason = DropReason::QueryRefused as u32;
+                work.judgement.fresh = 1;
             }
             return pass.event.question;
         }
-        if trusted && !work.judgement.forward {
+        if trusted && work.judgement.forward == 0 {
             self.answer(&mut pass, payload);
         }
         0

@@ -110,7 +110,10 @@ impl Pair {
             let timeless = FlowValue { last_seen: slot.get().last_seen, ..value };
             assert_eq!(timeless, slot.get(), "{key:?}");
             let renewed = (since.jiffies..=now.jiffies).contains(&value.last_seen);
-            assert!(renewed || value.last_seen == slot.get().last_seen, "{key:?}: {value:?} is of another time");
+            assert!(
+                renewed || value.last_seen == slot.get().last_seen,
+                "{key:?}: {value:?} is of another time"
+            );
             slot.set(value);
         }
     }
@@ -147,7 +150,8 @@ impl Pair {
     pub fn grant(&mut self, addr: Addr, class: ClassId, expires: GrantTime) -> bool {
         self.model.set_clock(self.arena.clock().expect("the clock program runs"));
         let wanted = self.model.put_grant(ENDPOINT, addr, class, expires);
-        let granted = self.arena.grant(ENDPOINT, addr, class, expires).unwrap_or_else(|error| panic!("{error}"));
+        let granted =
+            self.arena.grant(ENDPOINT, addr, class, expires).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(granted, wanted, "{addr:?} {class:#x}");
         granted
     }

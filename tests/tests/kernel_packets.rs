@@ -1,0 +1,197 @@
+//! Packets one by one: what each must come to is written here, and the loaded program and the model must both say so.
+
+use egret::datapath::Sizes;
+use egret_common::{
+    conntrack,
+    ids::identity,
+    maps::{CONFIG_EVENTS, FlowKey, FlowValue},
+    net::{Addr, Direction},
+    verdict::DropReason,
+};
+use egret_core::desired::Desired;
+use egret_tests::arena::{Arena, ENDPOINT};
+use egret_tests::model::{Pair, setup::Setup};
+use egret_tests::packet::{Ext, L4, Packet, tcp};
+
+fn pair(setup: &str) -> Pair {
+    let state = Setup::named(setup).state();
+    Pair::new(state.desired().clone(), state.config_flags() | CONFIG_EVENTS, Sizes::run())
+}
+
+const PASS: Result<(), DropReason> = Ok(());
+
+/// Egress under a setup: silence is a drop, too.
+#[track_caller]
+fn check(pair: &mut Pair, packet: &Packet, want: Result<(), DropReason>) {
+    check_bytes(pair, Direction::Egress, &packet.build(), want);
+}
+
+#[track_caller]
+fn check_bytes(pair: &mut Pair, direction: Direction, bytes: &[u8], want: Result<(), DropReason>) {
+    let outcome = pair.packet(direction, bytes);
+    let got = match outcome.value {
+        1 => Ok(()),
+        _ => Err(outcome.flow.and_then(|event| DropReason::from_u8(event.reason))),
+    };
+    assert_eq!(got, want.map_err(Some), "{bytes:02x?}");
+    pair.settle();
+}
+
+#[test]
+fn p_a01_later_fragments_follow_the_first_ones_ports_and_nothing_else() {
+    let mut pair = pair("policies");
+    // UDP 5353 to 192.0.2.0/25 is open, 5354 is not.
+    let open = Packet::new("10.0.0.1", "192.0.2.70", L4::Udp(4000, 5353, vec![7; 3000]));
+    for fragment in open.fragments(1480, 77) {
+        check(&mut pair, &fragment, PASS);
+    }
+    // The second fragment's first bytes spell an open port.
+    let payload = [[0x0f, 0xa0, 0x14, 0xe9]; 750].concat();
+    let closed = Packet::new("10.0.0.1", "192.0.2.71", L4::Udp(4000, 5354, payload));
+    for fragment in closed.fragments(1480, 78) {
+        check(&mut pair, &fragment, Err(DropReason::NoRule));
+    }
+    // A fragment whose first one never came, and one of another datagram between the same hosts.
+    let stray =
+        |id| Packet::new("10.0.0.1", "192.0.2.70", L4::Other(17, vec![0x14; 64])).fragment(1480, false, id);
+    check(&mut pair, &stray(79), Err(DropReason::FragmentUnknown));
+    check(&mut pair, &stray(77), PASS);
+    // Overlapping the ports: offset 8 bytes, so that reassembly would rewrite them (RFC 1858).
+    let overlap = Packet::new("10.0.0.1", "192.0.2.70", L4::Other(17, vec![0; 64])).fragment(8, false, 80);
+    check(&mut pair, &overlap, Err(DropReason::FragmentUnknown));
+    let tiny = Packet::new("10.0.0.1", "192.0.2.70", L4::Other(17, vec![0; 7])).fragment(0, true, 81);
+    check(&mut pair, &tiny, Err(DropReason::InvalidPacket));
+    let v6 = Packet::new("2001:db8::2", "2001:db8:c::1", L4::Udp(4000, 5353, vec![7; 3000]));
+    for fragment in v6.fragments(1448, 82) {
+        check(&mut pair, &fragment, PASS);
+    }
+    let closed = Packet::new("2001:db8::2", "2001:db8:c::1", L4::Udp(4000, 5354, vec![7; 3000]));
+    for fragment in closed.fragments(1448, 83) {
+        check(&mut pair, &fragment, Err(DropReason::NoRule));
+    }
+}
+
+#[test]
+fn p_a04_the_port_behind_extension_headers_counts() {
+    let mut pair = pair("policies");
+    let syn = |port| Packet::tcp(("2001:db8::2", 4000), ("2001:db8:c::1", port), tcp::SYN);
+    let chains: [&[Ext]; 6] = [
+        &[],
+        &[Ext::HopByHop(0), Ext::Destination(1)],
+        &[Ext::HopByHop(3), Ext::Routing(4), Ext::Destination(0)],
+        &[Ext::Auth(3)],
+        &[Ext::Fragment(0, false, 9)],
+        &[Ext::Destination(0), Ext::Destination(1), Ext::Destination(2), Ext::Destination(3), Ext::Auth(1)],
+    ];
+    for chain in chains {
+        let behind = |port| chain.iter().cloned().fold(syn(port), Packet::ext);
+        check(&mut pair, &behind(443), PASS);
+        check(&mut pair, &behind(444), Err(DropReason::NoRule));
+    }
+    check(&mut pair, &syn(443).ext(Ext::Unknown(253)), Err(DropReason::ExtensionHeaders));
+    check(
+        &mut pair,
+        &syn(443).ext(Ext::Destination(0)).ext(Ext::Unknown(254)),
+        Err(DropReason::ExtensionHeaders),
+    );
+    let long = (0..9).fold(syn(443), |packet, _| packet.ext(Ext::Destination(0)));
+    check(&mut pair, &long, Err(DropReason::ExtensionHeaders));
+    // A routing header with segments left: the packet goes elsewhere.
+    let mut rerouted = syn(443).ext(Ext::Routing(0)).build();
+    rerouted[43] = 1;
+    check_bytes(&mut pair, Direction::Egress, &rerouted, Err(DropReason::ExtensionHeaders));
+}
+
+#[test]
+fn p_a01_source_routes_and_lying_lengths_are_invalid() {
+    let mut pair = pair("policies");
+    let syn = || Packet::tcp(("10.0.0.1", 4000), ("192.0.2.70", 443), tcp::SYN);
+    check(&mut pair, &syn(), PASS);
+    check(&mut pair, &syn().options(&[1, 1, 1, 0]), PASS);
+    check(&mut pair, &syn().options(&[7, 7, 4, 0, 0, 0, 0]), PASS);
+    for route in [131, 137] {
+        check(&mut pair, &syn().options(&[1, route, 7, 4, 198, 51, 100, 9]), Err(DropReason::InvalidPacket));
+    }
+    check(&mut pair, &syn().options(&[7, 1, 0, 0]), Err(DropReason::InvalidPacket));
+    let mut short = syn().build();
+    short.truncate(39);
+    check_bytes(&mut pair, Direction::Egress, &short, Err(DropReason::InvalidPacket));
+    let mut lying = syn().build();
+    lying[2..4].copy_from_slice(&[0, 41]);
+    check_bytes(&mut pair, Direction::Egress, &lying, Err(DropReason::InvalidPacket));
+    check_bytes(&mut pair, Direction::Egress, &[0x45], Err(DropReason::InvalidPacket));
+    check_bytes(&mut pair, Direction::Egress, &[0x50; 60], Err(DropReason::UnsupportedProtocol));
+}
+
+/// The clock cannot be turned, but a flow's last packet can be long ago.
+#[test]
+fn a_flow_that_was_idle_for_too_long_starts_anew() {
+    let mut pair = pair("policies");
+    let clock = pair.arena.clock().expect("read");
+    let hz = u64::from(pair.arena.hz());
+    let endpoint = pair.model.desired.endpoints[&ENDPOINT];
+    let limits = [
+        (conntrack::SYN_SENT, 60),
+        (conntrack::ESTABLISHED, 7440),
+        (conntrack::CLOSING, 10),
+        (conntrack::UNANSWERED, 60),
+        (conntrack::ANSWERED, 180),
+    ];
+    for (index, (state, limit)) in limits.into_iter().enumerate() {
+        for (age, alive) in [(limit - 2, true), (limit + 2, false)] {
+            let local_port = 5000 + 2 * index as u16 + u16::from(alive);
+            // A reply from a peer to whom no ingress rule speaks: only the flow lets it in.
+            let key = FlowKey {
+                local: Addr::from_v4([10, 0, 0, 1]),
+                remote: Addr::from_v4([198, 51, 100, 1]),
+                endpoint: ENDPOINT,
+                local_port,
+                remote_port: 7,
+                proto: 6,
+                pad: 0,
+            };
+            let last_seen = clock.jiffies - age * hz;
+            let value = FlowValue { last_seen, set: endpoint.egress_set, state, ..FlowValue::default() };
+            pair.put_flow(key, value);
+            let reply = Packet::tcp(("198.51.100.1", 7), ("10.0.0.1", local_port), tcp::ACK).build();
+            let outcome = pair.packet(Direction::Ingress, &reply);
+            assert_eq!(outcome.value == 1, alive, "state {state}, idle for {age} s");
+        }
+    }
+}
+
+#[test]
+fn a_cgroup_that_nobody_knows_sends_and_receives_nothing() {
+    let mut arena = Arena::load(CONFIG_EVENTS, Sizes::run());
+    let syn = Packet::tcp(("10.0.0.1", 4000), ("192.0.2.70", 443), tcp::SYN).build();
+    // Bound to an endpoint that the map does not hold.
+    assert_eq!(arena.run("egret_egress", &syn), 0);
+    assert_eq!(arena.run("egret_ingress", &syn), 0);
+    let (cgroup, rows) = (arena.cgroup().to_owned(), arena.counters(0));
+    let unknown = DropReason::UnknownEndpoint as u8;
+    assert!(rows.len() == 2 && rows.iter().all(|row| (row.reason, row.packets) == (unknown, 1)), "{rows:?}");
+    arena.bind_cgroup(&cgroup, 9_999).expect("bound");
+    assert_eq!(arena.run("egret_egress", &syn), 0, "an id outside the table");
+    assert!(arena.flows().is_empty());
+}
+
+#[test]
+fn p_a07_a_mapped_address_is_its_ipv4_address() {
+    let mut pair = pair("policies");
+    let syn = |to: &str| Packet::tcp(("::ffff:10.0.0.1", 4000), (to, 443), tcp::SYN);
+    check(&mut pair, &syn("::ffff:192.0.2.70"), PASS);
+    check(&mut pair, &syn("::ffff:192.0.2.170"), Err(DropReason::NoRule));
+    let key = pair.model.flows.borrow().keys().next().copied().expect("a flow");
+    assert_eq!((key.local, key.remote), (Addr::from_v4([10, 0, 0, 1]), Addr::from_v4([192, 0, 2, 70])));
+    assert_eq!(pair.model.desired.identities.values().filter(|id| **id == identity::HOST).count(), 1);
+}
+
+#[test]
+fn without_policies_everything_passes_and_is_remembered() {
+    let mut pair = pair("nothing");
+    check(&mut pair, &Packet::tcp(("10.0.0.1", 1), ("198.51.100.9", 99), tcp::SYN), PASS);
+    assert_eq!(pair.model.flows.borrow().len(), 1);
+    pair.switch(Desired::default());
+    let again = Packet::tcp(("10.0.0.1", 1), ("198.51.100.9", 99), tcp::ACK).build();
+    assert_eq!(pair.packet(Direction::Egress, &again).value, 0, "an endpoint that is gone sends nothing");
+}
