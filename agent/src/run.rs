@@ -12,6 +12,7 @@ mod fixture;
 mod host;
 pub mod learn;
 mod leftovers;
+mod live;
 mod output;
 mod plan;
 pub mod report;
@@ -36,6 +37,7 @@ use egret_core::dns::lifetime::Lifetime;
 use egret_core::state::State;
 
 use crate::cli::{OnDeny, RunArgs};
+use crate::datapath::Sizes;
 use crate::exit::{self, Refusal};
 use crate::sandbox::child::{self, Spec};
 use crate::sandbox::escape::{self, Subject};
@@ -49,7 +51,7 @@ use learn::Learner;
 use output::Outputs;
 use plan::Plan;
 use report::{CounterLine, LostLine, Report};
-use watch::Watch;
+use watch::{Setting, Watch};
 
 pub use leftovers::uninstall;
 
@@ -94,7 +96,14 @@ fn enforce(args: &RunArgs, plan: &Plan, cell: &Cell) -> Result<Watch, Refusal> {
     datapath.bind_cgroup(cell.cgroup()?.path(), ENDPOINT).map_err(full)?;
     cell.attach(&mut datapath, args.accept_override)?;
     let learner = Learner::new(state, ENDPOINT);
-    Ok(Watch::new(datapath, learner, addresses, ENDPOINT).options(args.keep_in_use, args.verbose))
+    let setting = Setting {
+        endpoint: ENDPOINT,
+        cgroup: cell.cgroup()?.path().to_owned(),
+        host: addresses,
+        keep_in_use: args.keep_in_use,
+        verbose: args.verbose,
+    };
+    Ok(Watch::new(datapath, learner, setting))
 }
 
 fn compile(args: &RunArgs, plan: &Plan, identities: BTreeMap<IpAddr, u32>) -> Result<State, Refusal> {
@@ -185,6 +194,17 @@ fn summary(args: &RunArgs, plan: &Plan, watch: &Watch, exit: Exit) -> Report {
     let counters = watch.datapath.counters(ENDPOINT);
     let mut warnings: Vec<String> = watch.learner.notes().cloned().collect();
     warnings.extend(watch.complaints());
+    if destinations.len() * 10 >= Sizes::run().destinations as usize * 9 {
+        warnings
+            .push("CMD had more destinations than the kernel's table holds: the report may lack some".into());
+    }
+    let state = watch.datapath.endpoint_state(ENDPOINT);
+    if state.map_full > 0 {
+        let count = state.map_full;
+        warnings.push(format!(
+            "the kernel's table of learned addresses was full: {count} times nothing was opened"
+        ));
+    }
     Report {
         version: report::VERSION,
         command: args.command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
@@ -201,7 +221,7 @@ fn summary(args: &RunArgs, plan: &Plan, watch: &Watch, exit: Exit) -> Report {
 }
 
 fn learned(args: &RunArgs, plan: &Plan, watch: &Watch) -> String {
-    let open = used::AlwaysOpen { host: &watch.host, resolvers: &plan.resolvers.servers };
+    let open = used::AlwaysOpen { host: &watch.setting.host, resolvers: &plan.resolvers.servers };
     let destinations = watch.datapath.destinations();
     used::policy(&destinations, &watch.learner, &open, &plan.resolvers.search, args.audit)
 }

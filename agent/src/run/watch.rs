@@ -8,11 +8,12 @@ use std::future::Future;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Duration;
 
 use egret_common::conntrack::{CLOSING, SYN_SENT, UNANSWERED, idle_limit};
-use egret_common::event::{DnsEvent, FlowEvent};
+use egret_common::event::FlowEvent;
 use egret_common::grant::ticks_of_secs;
 use egret_common::ids::EndpointId;
 use egret_common::maps::FlowValue;
@@ -23,8 +24,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::learn::{Effects, Learner, ip, now, socket};
-use super::report::rows::{process, protocol};
-use super::{host, reset};
+use super::{host, live, reset};
 use crate::datapath::{Datapath, DnsRecord, Ring};
 use crate::tell;
 
@@ -36,8 +36,25 @@ const KEEP: Duration = Duration::from_millis(500);
 const ADDRESSES: Duration = Duration::from_secs(2);
 /// How often dead grants are removed.
 const SWEEP: Duration = Duration::from_secs(30);
+/// How often it is checked that the programs are still on their hooks.
+const VERIFY: Duration = Duration::from_secs(60);
 /// For so long after its end a grant stays, to explain denials ("expired N s ago").
 const REMEMBER: u32 = 600;
+
+/// What the task needs to know.
+#[derive(Debug)]
+pub(super) struct Setting {
+    /// The workload.
+    pub(super) endpoint: EndpointId,
+    /// Its cgroup directory.
+    pub(super) cgroup: PathBuf,
+    /// This host's addresses, as the kernel was told them.
+    pub(super) host: BTreeMap<IpAddr, u32>,
+    /// `--keep-in-use`.
+    pub(super) keep_in_use: bool,
+    /// `--verbose`.
+    pub(super) verbose: bool,
+}
 
 /// The task.
 #[derive(Debug)]
@@ -46,13 +63,10 @@ pub(super) struct Watch {
     pub(super) datapath: Datapath,
     /// The state.
     pub(super) learner: Learner,
-    /// This host's addresses, as the kernel was told them.
-    pub(super) host: BTreeMap<IpAddr, u32>,
+    /// What does not change, but for this host's addresses.
+    pub(super) setting: Setting,
     dns: Ring<DnsRecord<'static>>,
     flows: Ring<FlowEvent>,
-    endpoint: EndpointId,
-    keep_in_use: bool,
-    verbose: bool,
     map_full: u64,
     complaints: BTreeMap<&'static str, u64>,
 }
@@ -60,22 +74,9 @@ pub(super) struct Watch {
 impl Watch {
     /// Takes everything over.
     #[must_use]
-    pub(super) fn new(
-        mut datapath: Datapath,
-        learner: Learner,
-        host: BTreeMap<IpAddr, u32>,
-        endpoint: EndpointId,
-    ) -> Self {
+    pub(super) fn new(mut datapath: Datapath, learner: Learner, setting: Setting) -> Self {
         let (dns, flows) = (datapath.take_dns_ring(), datapath.take_flow_ring());
-        let complaints = BTreeMap::new();
-        let (keep_in_use, verbose, map_full) = (true, false, 0);
-        Self { datapath, learner, host, dns, flows, endpoint, keep_in_use, verbose, map_full, complaints }
-    }
-
-    /// `--keep-in-use` and `--verbose`.
-    #[must_use]
-    pub(super) fn options(self, keep_in_use: bool, verbose: bool) -> Self {
-        Self { keep_in_use, verbose, ..self }
+        Self { datapath, learner, setting, dns, flows, map_full: 0, complaints: BTreeMap::new() }
     }
 
     /// Works until `end`, and once more after it, so that nothing is missing in the report.
@@ -84,7 +85,8 @@ impl Watch {
         let waiting: OwnedFd = self.dns.as_fd().try_clone_to_owned()?;
         // SAFETY: the descriptor stays open for as long as `waiting`, which owns it.
         let waiting = unsafe { AsyncFd::register_with_interest(waiting, Interest::READABLE) }?;
-        let [mut drain, mut keep, mut addresses, mut sweep] = [DRAIN, KEEP, ADDRESSES, SWEEP].map(|period| {
+        let periods = [DRAIN, KEEP, ADDRESSES, SWEEP, VERIFY];
+        let [mut drain, mut keep, mut addresses, mut sweep, mut verify] = periods.map(|period| {
             let mut timer = interval(period);
             timer.set_missed_tick_behavior(MissedTickBehavior::Skip);
             timer
@@ -101,9 +103,10 @@ impl Watch {
                     self.read_dns();
                     self.read_flows();
                 }
-                _ = keep.tick(), if self.keep_in_use => self.keep(),
+                _ = keep.tick(), if self.setting.keep_in_use => self.keep(),
                 _ = addresses.tick() => self.read_addresses(),
                 _ = sweep.tick() => self.sweep(),
+                _ = verify.tick() => self.verify(),
             }
         };
         self.read_dns();
@@ -117,7 +120,7 @@ impl Watch {
     }
 
     fn read_dns(&mut self) {
-        let (learner, verbose) = (&mut self.learner, self.verbose);
+        let (learner, verbose) = (&mut self.learner, self.setting.verbose);
         let mut all = Effects::default();
         let mut failed = 0;
         self.dns.drain(|record| {
@@ -129,7 +132,7 @@ impl Watch {
                 Err(_) => failed += 1,
             }
             if verbose {
-                tell_query(&record.event, learner);
+                live::query(&record.event, learner);
             }
         });
         self.complain("a name has more port ranges than the kernel's table holds: it stays closed", failed);
@@ -138,7 +141,7 @@ impl Watch {
 
     fn perform(&mut self, effects: &Effects) {
         if let Err(error) = self.datapath.apply(&effects.ops) {
-            if self.verbose {
+            if self.setting.verbose {
                 tell::line(&error);
             }
             self.complain("a kernel table did not take an entry: names of slow patterns may stay closed", 1);
@@ -158,14 +161,14 @@ impl Watch {
     }
 
     fn read_flows(&mut self) {
-        let (learner, verbose, endpoint) = (&self.learner, self.verbose, self.endpoint);
+        let (learner, verbose, endpoint) = (&self.learner, self.setting.verbose, self.setting.endpoint);
         let mut hang = Vec::new();
         self.flows.drain(|event| {
             if event.endpoint != endpoint || event.reason == 0 {
                 return;
             }
             if verbose {
-                tell_denial(&event, learner);
+                live::denial(&event, learner);
             }
             if refused_stream(&event) {
                 hang.push((socket(event.local, event.local_port), socket(event.remote, event.remote_port)));
@@ -181,7 +184,7 @@ impl Watch {
     /// Grants whose address CMD still has a connection to are prolonged.
     fn keep(&mut self) {
         let now = now();
-        if !self.learner.state().has_ending(self.endpoint, now) {
+        if !self.learner.state().has_ending(self.setting.endpoint, now) {
             return;
         }
         let Ok(clock) = self.datapath.clock() else { return };
@@ -189,21 +192,29 @@ impl Watch {
         let flows = self.datapath.flows();
         let live = flows.iter().filter(|(_, value)| is_live(value, clock.jiffies, hz));
         let used: std::collections::BTreeSet<IpAddr> = live.map(|(key, _)| ip(key.remote)).collect();
-        let grants = self.learner.state_mut().keep_in_use(self.endpoint, |ip| used.contains(&ip), now);
+        let grants =
+            self.learner.state_mut().keep_in_use(self.setting.endpoint, |ip| used.contains(&ip), now);
         self.perform(&Effects { ops: Vec::new(), grants });
     }
 
     fn read_addresses(&mut self) {
         let host = host::addresses();
-        if host != self.host && !host.is_empty() {
+        if host != self.setting.host && !host.is_empty() {
             let ops = self.learner.state_mut().set_identities(host.clone());
-            self.host = host;
+            self.setting.host = host;
             self.perform(&Effects { ops, grants: Vec::new() });
         }
-        let full = self.datapath.endpoint_state(self.endpoint).map_full;
+        let full = self.datapath.endpoint_state(self.setting.endpoint).map_full;
         if full != self.map_full {
             self.map_full = full;
             self.datapath.sweep(now());
+        }
+    }
+
+    fn verify(&mut self) {
+        if let Err(error) = self.datapath.verify(&self.setting.cgroup) {
+            tell::line(format_args!("warning: enforcement was interfered with: {error}"));
+            self.complain("the programs were found changed on their hooks: CMD may not have been held", 1);
         }
     }
 
@@ -223,30 +234,4 @@ fn refused_stream(event: &FlowEvent) -> bool {
 fn is_live(flow: &FlowValue, jiffies: u64, hz: u64) -> bool {
     let idle = jiffies.saturating_sub(flow.last_seen) / hz.max(1);
     !matches!(flow.state, CLOSING | SYN_SENT | UNANSWERED) && idle < u64::from(idle_limit(flow.state))
-}
-
-fn tell_denial(event: &FlowEvent, learner: &Learner) {
-    let reason = DropReason::from_u8(event.reason).map_or("Unknown", DropReason::name);
-    if reason == DropReason::QueryRefused.name() {
-        // Its record of DNS_EVENTS knows the name.
-        return;
-    }
-    let verb = if event.verdict == Verdict::Audited as u8 { "would deny" } else { "denied" };
-    let names: Vec<&str> = learner.told().names(ip(event.remote)).map(|(name, _)| name).collect();
-    let names = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
-    let target = socket(event.remote, event.remote_port);
-    let (proto, who) = (protocol(event.proto), who(&event.comm, event.pid));
-    tell::line(format_args!("{verb} {proto} {target}{names}{who}: {reason}"));
-}
-
-fn tell_query(event: &DnsEvent, learner: &Learner) {
-    if event.flags & egret_common::event::DNS_REFUSED != 0
-        && let Some(refused) = learner.refused(event.question)
-    {
-        tell::line(format_args!("refused the look-up of {}{}", refused.text, who(&event.comm, event.pid)));
-    }
-}
-
-fn who(comm: &[u8; 16], pid: u32) -> String {
-    if pid == 0 { String::new() } else { format!(" by {}[{pid}]", process(comm)) }
 }
