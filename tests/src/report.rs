@@ -31,6 +31,8 @@ pub struct Denied {
     pub reason: String,
     /// The argument that would open it.
     pub suggestion: String,
+    /// Audit mode, a query that would have been refused: what followed, as `tcp 192.0.2.1:443`.
+    pub then: Vec<String>,
 }
 
 impl Report {
@@ -54,8 +56,9 @@ impl Report {
     pub fn drop_counters(&self) -> Vec<(String, u64)> {
         let mut sums = std::collections::BTreeMap::<String, u64>::new();
         for row in self.0["counters"].as_array().into_iter().flatten() {
-            if let (Some(reason), Some(packets)) = (row["reason"].as_str(), row["packets"].as_u64()) {
-                *sums.entry(reason.into()).or_default() += packets;
+            match (row["reason"].as_str(), row["packets"].as_u64()) {
+                (Some("Forwarded") | None, _) | (_, None) => {}
+                (Some(reason), Some(packets)) => *sums.entry(reason.into()).or_default() += packets,
             }
         }
         sums.into_iter().collect()
@@ -121,8 +124,14 @@ impl Denied {
             count: number("count"),
             reason: text("reason"),
             suggestion: text("suggestion"),
+            then: row["then"].as_array().into_iter().flatten().map(then).collect(),
         }
     }
+}
+
+fn then(row: &Value) -> String {
+    let address = row["address"].as_str().unwrap_or_default();
+    format!("{} {address}:{}", row["protocol"].as_str().unwrap_or_default(), row["port"])
 }
 
 #[cfg(test)]
