@@ -30,6 +30,15 @@ pub trait Tables {
     fn opaque(value: u32) -> u32 {
         value
     }
+    /// Calls `turn` with 0, 1, ... until it returns false, `max` times at most. In the kernel this is `bpf_loop`,
+    /// which checks `turn` once; what it changes must hold no number that the verifier knows (see [`Endpoint::zero`]).
+    #[inline(always)]
+    fn repeat<F: FnMut(u32) -> bool>(max: u32, mut turn: F) {
+        let mut i = 0;
+        while i < max && turn(i) {
+            i += 1;
+        }
+    }
     /// True when `GRANTS` had no room for an address of this endpoint in the last minute.
     fn grants_overflowed(&self, endpoint: EndpointId) -> bool;
 }
@@ -50,8 +59,8 @@ pub struct Question {
 /// The answer, with what an operator wants to know about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Decision {
-    /// `None`: allowed.
-    pub deny: Option<DropReason>,
+    /// [`DropReason`] as a number; 0 = allowed.
+    pub deny: u32,
     /// The class that decided, or under which the address is known.
     pub class: ClassId,
     /// Cookie of the rule that decided.
@@ -60,9 +69,30 @@ pub struct Decision {
     pub age: u32,
 }
 
+impl Decision {
+    /// Why not; `None` = allowed.
+    #[must_use]
+    pub const fn reason(&self) -> Option<DropReason> {
+        DropReason::from_u8(self.deny as u8)
+    }
+}
+
+/// [`decide`] for callers that have no stack to save.
+pub fn decision_of<T: Tables>(tables: &T, endpoint: &Endpoint, question: &Question) -> Decision {
+    let mut decision = Decision::default();
+    decide(tables, endpoint, question, &mut decision);
+    decision
+}
+
 /// What the classes said so far. Outcomes as words: the verifier follows those best.
-#[derive(Clone, Copy)]
-struct Tally {
+struct Tally<'a> {
+    question: &'a Question,
+    grants: Option<&'a Grants>,
+    now: GrantTime,
+    features: u32,
+    set: SetId,
+    /// [`Endpoint::zero`].
+    zero: u32,
     admin_rank: u32,
     admin: u32,
     baseline_rank: u32,
@@ -79,7 +109,48 @@ struct Tally {
     expired_ticks: GrantTime,
 }
 
-impl Tally {
+impl Tally<'_> {
+    /// Adds what the `i`th class that the remote may stand for says; false after the last one.
+    #[inline(always)]
+    fn candidate<T: Tables>(&mut self, tables: &T, i: u32) -> bool {
+        let remote = &self.question.remote;
+        let zero = self.zero;
+        let (class, expired) = match i {
+            0 if self.features & SET_ANY != 0 => (zero, zero),
+            1 if self.features & SET_IDENTITY != 0 => (tables.identity(remote).unwrap_or(identity::WORLD), zero),
+            2 if self.features & SET_CIDR != 0 => (tables.cidr_class(self.set, remote).unwrap_or(ABSENT), zero),
+            0..3 => (ABSENT, zero),
+            _ => {
+                let Some(grants) = self.grants else { return false };
+                let slot = grants.slots[(i as usize - 3) & (GRANT_SLOTS - 1)];
+                if slot == 0 {
+                    // Free slots are the last ones.
+                    return false;
+                }
+                (grant::class(slot), grant::expired_for(slot, self.now))
+            }
+        };
+        if class != ABSENT {
+            self.consider(tables, class, expired);
+        }
+        true
+    }
+
+    /// Adds what one class says; `expired`: ticks since the grant ended, 0 = live or not a name.
+    #[inline(always)]
+    fn consider<T: Tables>(&mut self, tables: &T, class: ClassId, expired: GrantTime) {
+        match rule_of(tables, self.set, class, self.question.proto, self.question.port) {
+            Some(rule) if expired == 0 => self.add(class, rule),
+            Some(_) => {
+                self.expired = class;
+                self.expired_ticks = expired;
+            }
+            None if expired == 0 && ids::is_name_class(class) => self.live = class,
+            None => {}
+        }
+        self.forget_branches();
+    }
+
     #[inline(always)]
     fn add(&mut self, class: ClassId, rule: &PortRule) {
         if rule.normal as u32 > self.normal {
@@ -100,7 +171,8 @@ impl Tally {
     /// Adds 0 to everything. What the verifier knows about the numbers differs with the branches that led here; a sum
     /// with an unknown number is unknown, so all branches are one state again.
     #[inline(always)]
-    fn forget_branches(&mut self, zero: u32) {
+    fn forget_branches(&mut self) {
+        let zero = self.zero;
         self.admin_rank = self.admin_rank.wrapping_add(zero);
         self.admin = self.admin.wrapping_add(zero);
         self.baseline_rank = self.baseline_rank.wrapping_add(zero);
@@ -136,63 +208,74 @@ impl Tally {
 
 /// The rule of a class for a protocol and port: two look-ups at most.
 #[inline(always)]
-pub fn rule_of<T: Tables>(tables: &T, set: SetId, class: ClassId, protocol: u8, port: u16) -> Option<PortRule> {
+pub fn rule_of<T: Tables>(tables: &T, set: SetId, class: ClassId, protocol: u8, port: u16) -> Option<&PortRule> {
     let first = tables.rules(&RuleKey { set, class, chunk: 0 })?;
     if first.more != 0 {
         let chunk = chunk_of::<T>(first, port_key(protocol, port));
         if chunk != 0
             && let Some(entry) = tables.rules(&RuleKey { set, class, chunk })
-            && let Some(rule) = first_match::<T>(entry, protocol, port)
+            && let Some(rule) = matching::<T>(entry, protocol, port)
         {
             return Some(rule);
         }
     }
-    first_match::<T>(first, protocol, port)
+    matching::<T>(first, protocol, port)
 }
 
 /// The chunk in which an interval for this key would stand: as many chunks as begin at or before it.
 #[inline(always)]
 fn chunk_of<T: Tables>(first: &RuleChunk, key: u32) -> u32 {
+    let key = T::opaque(key + 1);
     let mut chunk = 0;
     let mut i = 0;
     while i < MAX_CHUNKS - 1 {
         // Keys stay below 2^31; the unused start, u32::MAX, is cut to the largest of them.
         let start = first.starts[i] & 0x7fff_ffff;
-        chunk += T::opaque(start.wrapping_sub(key + 1) >> 31);
+        chunk += start.wrapping_sub(key) >> 31;
         i += 1;
     }
     chunk
 }
 
-/// The first interval of a chunk that covers the port. Arithmetic instead of branches: a branch per interval would
+/// Index of the first interval of a chunk that covers the port, or `RULES_PER_CHUNK`. Arithmetic instead of branches: a branch per interval would
 /// double the states that the verifier has to follow, eight times per class.
-#[inline(always)]
-fn first_match<T: Tables>(entry: &RuleChunk, protocol: u8, port: u16) -> Option<PortRule> {
+#[inline(never)]
+fn first_match<T: Tables>(entry: &RuleChunk, protocol: u8, port: u16) -> u32 {
+    // Numbers whose range the compiler does not know: else it would put the branches back.
+    let (protocol, port) = (T::opaque(protocol as u32), T::opaque(port as u32));
     // DNS_QUERY is a pseudo-protocol: rules for every protocol do not speak of it.
-    let query = zero_if_equal::<T>(protocol as u32, proto::DNS_QUERY as u32) ^ 1;
+    let query = differ(protocol, proto::DNS_QUERY as u32) ^ 1;
     let (mut missing, mut at) = (1u32, 0u32);
+    let count = if entry.count > RULES_PER_CHUNK as u32 { RULES_PER_CHUNK as u32 } else { entry.count };
     let mut i = 0;
-    while i < RULES_PER_CHUNK {
-        let rule = &entry.rules[i];
-        let (below, above) = ((port as u32).wrapping_sub(rule.lo as u32), (rule.hi as u32).wrapping_sub(port as u32));
-        let outside = T::opaque((below | above) >> 31);
-        let other = zero_if_equal::<T>(rule.proto as u32, protocol as u32);
-        let specific = zero_if_equal::<T>(rule.proto as u32, proto::ANY as u32) | query;
-        let unused = T::opaque((i as u32).wrapping_sub(entry.count) >> 31) ^ 1;
-        missing = T::opaque(missing & (outside | (other & specific) | unused));
+    while T::opaque(i) < count {
+        let rule = &entry.rules[i as usize & (RULES_PER_CHUNK - 1)];
+        let outside = (port.wrapping_sub(rule.lo as u32) | (rule.hi as u32).wrapping_sub(port)) >> 31;
+        let own = T::opaque(rule.proto as u32);
+        let other = differ(own, protocol) & (differ(own, proto::ANY as u32) | query);
+        missing = T::opaque(missing & (outside | other));
         at += missing;
         i += 1;
     }
+    // All missed: at is the count, which may be less than a chunk holds.
+    at += (missing & 1) * RULES_PER_CHUNK as u32;
+    at
+}
+
+/// The interval that covers the port.
+#[inline(always)]
+fn matching<'a, T: Tables>(entry: &'a RuleChunk, protocol: u8, port: u16) -> Option<&'a PortRule> {
+    let at = first_match::<T>(entry, protocol, port);
     if at >= RULES_PER_CHUNK as u32 {
         return None;
     }
-    Some(entry.rules[T::opaque(at) as usize & (RULES_PER_CHUNK - 1)])
+    Some(&entry.rules[T::opaque(at) as usize & (RULES_PER_CHUNK - 1)])
 }
 
 /// 0 for equal numbers below 2^31, else 1, without a branch.
 #[inline(always)]
-fn zero_if_equal<T: Tables>(a: u32, b: u32) -> u32 {
-    T::opaque((a ^ b).wrapping_neg() >> 31)
+fn differ(a: u32, b: u32) -> u32 {
+    (a ^ b).wrapping_neg() >> 31
 }
 
 /// Set and features of an endpoint in one direction.
@@ -205,16 +288,24 @@ pub const fn set_of(endpoint: &Endpoint, direction: Direction) -> (SetId, u32) {
     }
 }
 
-/// Decides for the first packet of a flow. A frame of its own: the BPF stack has 512 bytes over all frames.
+/// Decides for the first packet of a flow, into a default [`Decision`]. A frame of its own: the BPF stack has 512
+/// bytes over all frames.
 #[inline(never)]
-pub fn decide<T: Tables>(tables: &T, endpoint: &Endpoint, question: &Question) -> Decision {
+pub fn decide<T: Tables>(tables: &T, endpoint: &Endpoint, question: &Question, out: &mut Decision) {
     let (set, features) = set_of(endpoint, question.direction);
     if features == 0 {
-        return Decision::default();
+        return;
     }
-    let remote = &question.remote;
     let zero = endpoint.zero;
+    let names = features & SET_NAMES != 0 && matches!(question.direction, Direction::Egress);
+    let grants = if names { tables.grants(endpoint.id, &question.remote) } else { None };
     let mut tally = Tally {
+        question,
+        grants,
+        now: if grants.is_some() { tables.grant_now() } else { zero },
+        features,
+        set,
+        zero,
         admin_rank: !zero,
         admin: zero,
         baseline_rank: !zero,
@@ -226,100 +317,66 @@ pub fn decide<T: Tables>(tables: &T, endpoint: &Endpoint, question: &Question) -
         expired: zero,
         expired_ticks: zero,
     };
-    let names = features & SET_NAMES != 0 && matches!(question.direction, Direction::Egress);
-    let grants = if names { tables.grants(endpoint.id, remote) } else { None };
-    if let Some(grants) = grants {
-        let now = tables.grant_now();
-        let mut i = 0;
-        while T::opaque(i) < GRANT_SLOTS as u32 {
-            let slot = grants.slots[i as usize & (GRANT_SLOTS - 1)];
-            i += 1;
-            if slot != 0 {
-                consider(tables, question, &Candidate { set, class: grant::class(slot), expired: grant::expired_for(slot, now), zero }, &mut tally);
-            }
-        }
-    }
-    let mut i = 0;
-    while T::opaque(i) < 3 {
-        let class = match i {
-            0 if features & SET_ANY != 0 => zero,
-            1 if features & SET_IDENTITY != 0 => tables.identity(remote).unwrap_or(identity::WORLD),
-            2 if features & SET_CIDR != 0 => tables.cidr_class(set, remote).unwrap_or(ABSENT),
-            _ => ABSENT,
-        };
-        i += 1;
-        if class != ABSENT {
-            consider(tables, question, &Candidate { set, class, expired: zero, zero }, &mut tally);
-        }
-    }
+    T::repeat(CANDIDATES, |i| tally.candidate(tables, i));
+    out.class = tally.class;
+    out.cookie = tally.cookie;
     match tally.outcome(features & SET_ISOLATED != 0) {
-        Some(true) => Decision { deny: None, class: tally.class, cookie: tally.cookie, age: 0 },
-        Some(false) => {
-            Decision { deny: Some(DropReason::DenyRule), class: tally.class, cookie: tally.cookie, age: 0 }
-        }
-        None => explain(tables, endpoint, set, names, question, &tally),
+        Some(true) => {}
+        Some(false) => out.deny = DropReason::DenyRule as u32,
+        None => explain(tables, endpoint, question, names, &tally, out),
     }
+    out.deny = out.deny.wrapping_add(zero);
+    out.class = out.class.wrapping_add(zero);
+    out.cookie = out.cookie.wrapping_add(zero);
+    out.age = out.age.wrapping_add(zero);
 }
 
+/// The any class, the identity, the longest CIDR, and eight names.
+const CANDIDATES: u32 = 3 + GRANT_SLOTS as u32;
 /// No class.
 const ABSENT: ClassId = ClassId::MAX;
-
-/// One class that the remote may stand for.
-struct Candidate {
-    set: SetId,
-    class: ClassId,
-    /// Ticks since the grant ended; 0 = live, or not a name.
-    expired: GrantTime,
-    /// [`Endpoint::zero`].
-    zero: u32,
-}
-
-/// Adds what one class says.
-#[inline(never)]
-fn consider<T: Tables>(tables: &T, question: &Question, candidate: &Candidate, tally: &mut Tally) {
-    let rule = rule_of(tables, candidate.set, candidate.class, question.proto, question.port);
-    match rule {
-        Some(rule) if candidate.expired == 0 => tally.add(candidate.class, &rule),
-        Some(_) => {
-            tally.expired = candidate.class;
-            tally.expired_ticks = candidate.expired;
-        }
-        None if candidate.expired == 0 && ids::is_name_class(candidate.class) => tally.live = candidate.class,
-        None => {}
-    }
-    tally.forget_branches(candidate.zero);
-}
 
 /// The reason when no rule matches: is the address known under a name, was it, or should it be?
 #[inline(always)]
 fn explain<T: Tables>(
     tables: &T,
     endpoint: &Endpoint,
-    set: SetId,
-    names: bool,
     question: &Question,
-    known: &Tally,
-) -> Decision {
-    let deny = |reason, class, age| Decision { deny: Some(reason), class, cookie: 0, age };
-    if !names {
-        return deny(DropReason::NoRule, 0, 0);
+    names: bool,
+    tally: &Tally<'_>,
+    out: &mut Decision,
+) {
+    out.class = 0;
+    out.cookie = 0;
+    let reason = if !names {
+        DropReason::NoRule
+    } else if tally.expired != 0 {
+        out.class = tally.expired;
+        out.age = grant::secs_of_ticks(tally.expired_ticks);
+        DropReason::NameExpired
+    } else if tally.live != 0 {
+        out.class = tally.live;
+        DropReason::NamePortMismatch
+    } else {
+        unresolved(tables, endpoint, question)
+    };
+    out.deny = reason as u32;
+}
+
+/// The address is known under no name: do names open this port at all, and why could it be unknown?
+#[inline(never)]
+fn unresolved<T: Tables>(tables: &T, endpoint: &Endpoint, question: &Question) -> DropReason {
+    let (set, _) = set_of(endpoint, question.direction);
+    let rule = rule_of(tables, set, ids::CLASS_NAMES_SUMMARY, question.proto, question.port);
+    if rule.is_none() {
+        DropReason::NoRule
+    } else if question.remote.is_forbidden_answer() {
+        DropReason::ForbiddenAnswerAddress
+    } else if tables.grants_overflowed(endpoint.id) {
+        DropReason::MapFull
+    } else {
+        DropReason::NameUnresolved
     }
-    if known.expired != 0 {
-        return deny(DropReason::NameExpired, known.expired, grant::secs_of_ticks(known.expired_ticks));
-    }
-    if known.live != 0 {
-        return deny(DropReason::NamePortMismatch, known.live, 0);
-    }
-    if rule_of(tables, set, ids::CLASS_NAMES_SUMMARY, question.proto, question.port).is_none() {
-        return deny(DropReason::NoRule, 0, 0);
-    }
-    if question.remote.is_forbidden_answer() {
-        return deny(DropReason::ForbiddenAnswerAddress, 0, 0);
-    }
-    if tables.grants_overflowed(endpoint.id) {
-        return deny(DropReason::MapFull, 0, 0);
-    }
-    deny(DropReason::NameUnresolved, 0, 0)
 }
 
 /// May this endpoint ask a resolver for a name of this class (0 = no class)? Port: the resolver's.

@@ -1,14 +1,17 @@
 //! The path of a packet through the flow table: parse, established or new, decide, remember. What follows (DNS,
-//! counters, events, the return value) is the caller's. The kernel and the tests run the same function.
+//! counters, events, the return value) is the caller's. The kernel and the tests run the same functions.
+//!
+//! Three steps over one [`Work`], each a frame of its own: the BPF stack has 512 bytes over all frames, and the
+//! decision needs most of them.
 
 use crate::conntrack;
 use crate::decide::{Decision, Question, Tables, decide, set_of};
 use crate::ids::identity;
 use crate::maps::{
-    COOKIE_DNS, ENDPOINT_AUDIT, ENDPOINT_DNS_PORTS, ENDPOINT_LOOPBACK, Endpoint, FLOW_DNS, FLOW_TRUSTED,
-    FlowKey, FlowValue, FragmentKey, FragmentPorts,
+    COOKIE_DNS, ENDPOINT_AUDIT, ENDPOINT_DNS_PORTS, ENDPOINT_LOOPBACK, Endpoint, FLOW_DNS, FLOW_TRUSTED, FlowKey,
+    FlowValue, FragmentKey, FragmentPorts,
 };
-use crate::net::{Direction, proto};
+use crate::net::{Addr, Direction, proto};
 use crate::packet::{self, FRAGMENT_FIRST, FRAGMENT_LATER, Packet, Parsed};
 use crate::verdict::{DropReason, Verdict};
 
@@ -39,42 +42,65 @@ pub trait State: Tables {
     fn hz(&self) -> u64;
 }
 
-/// What became of a packet.
+/// What became of a packet. Words, not enumerations: see [`Work::settle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Judgement {
-    /// Forwarded, dropped, or audited (let through, would have been dropped).
-    pub verdict: Verdict,
-    /// Why not; `None` when forwarded.
-    pub reason: Option<DropReason>,
-    /// True when the packet started a flow or was denied: the moments for an event.
-    pub fresh: bool,
+    /// [`Verdict`] as a number.
+    pub verdict: u32,
+    /// [`DropReason`] as a number; 0 = forwarded.
+    pub reason: u32,
+    /// 1 when the packet started a flow or was denied: the moments for an event.
+    pub fresh: u32,
     /// `FLOW_*` bits of its flow.
-    pub flow_flags: u8,
+    pub flow_flags: u32,
     /// Class that decided.
     pub class: u32,
     /// Rule that decided.
     pub cookie: u32,
     /// NameExpired: seconds.
     pub age: u32,
-    /// True when the packet goes in the direction of the flow's first packet.
-    pub forward: bool,
+    /// 1 when the packet goes in the direction of the flow's first packet.
+    pub forward: u32,
 }
 
 impl Judgement {
     const PASS: Self = Self {
-        verdict: Verdict::Forwarded,
-        reason: None,
-        fresh: false,
+        verdict: Verdict::Forwarded as u32,
+        reason: 0,
+        fresh: 0,
         flow_flags: 0,
         class: 0,
         cookie: 0,
         age: 0,
-        forward: true,
+        forward: 1,
     };
 
     #[inline(always)]
     fn denied(endpoint: &Endpoint, reason: DropReason) -> Self {
-        Self { verdict: refusal(endpoint), reason: Some(reason), fresh: true, ..Self::PASS }
+        Self { verdict: refusal(endpoint) as u32, reason: reason as u32, fresh: 1, ..Self::PASS }
+    }
+
+    /// The verdict.
+    #[must_use]
+    pub const fn verdict(&self) -> Verdict {
+        match self.verdict {
+            2 => Verdict::Dropped,
+            4 => Verdict::Audited,
+            _ => Verdict::Forwarded,
+        }
+    }
+
+    /// Why the packet was not let through.
+    #[must_use]
+    pub const fn reason(&self) -> Option<DropReason> {
+        DropReason::from_u8(self.reason as u8)
+    }
+
+    /// True for a packet that is held back.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_drop(&self) -> bool {
+        self.verdict == Verdict::Dropped as u32
     }
 }
 
@@ -107,37 +133,179 @@ pub fn flow_key(endpoint: &Endpoint, parsed: &Parsed, direction: Direction) -> F
     }
 }
 
-/// Judges a packet of `endpoint`. `parsed` is filled also when the verdict is a drop.
-#[inline(always)]
-pub fn judge<P: Packet, S: State>(
-    packet: &P,
-    state: &S,
-    endpoint: &Endpoint,
-    direction: Direction,
-    parsed: &mut Parsed,
-) -> Judgement {
-    if let Err(reason) = packet::parse(packet, parsed) {
-        return Judgement::denied(endpoint, reason);
+/// What the steps of a judgement hand on.
+#[derive(Clone, Copy, Debug)]
+pub struct Work {
+    /// The packet's headers; filled also when the verdict is a drop.
+    pub parsed: Parsed,
+    /// Its flow.
+    pub key: FlowKey,
+    /// Asked of [`decide`] when [`track`] says so.
+    pub question: Question,
+    /// Its answer.
+    pub decision: Decision,
+    /// The result.
+    pub judgement: Judgement,
+    /// The way the packet goes.
+    pub direction: Direction,
+    /// The flow is known, but another rule set judged it.
+    rejudge: u32,
+}
+
+impl Work {
+    /// For a packet of `endpoint` that goes this way. The zeros come from [`Endpoint::zero`]: constants would become a
+    /// call that clears byte by byte.
+    #[inline(always)]
+    #[must_use]
+    pub fn new(endpoint: &Endpoint, direction: Direction) -> Self {
+        let zero = endpoint.zero;
+        let nowhere = Addr { hi: zero as u64, lo: zero as u64 };
+        Self {
+            parsed: Parsed {
+                src: nowhere,
+                dst: nowhere,
+                l4: zero,
+                l4_len: zero,
+                frag_id: zero,
+                seq: zero,
+                sport: zero as u16,
+                dport: zero as u16,
+                icmp_id: zero as u16,
+                tcp_flags: zero as u8,
+                proto: zero as u8,
+                hops: zero as u8,
+                version: zero as u8,
+                tcp_header: zero as u8,
+                fragment: zero as u8,
+            },
+            key: FlowKey {
+                local: nowhere,
+                remote: nowhere,
+                endpoint: endpoint.id,
+                local_port: zero as u16,
+                remote_port: zero as u16,
+                proto: zero,
+                pad: zero,
+            },
+            question: Question { remote: nowhere, direction, proto: zero as u8, port: zero as u16 },
+            decision: Decision { deny: zero, class: zero, cookie: zero, age: zero },
+            judgement: Judgement {
+                verdict: zero + Verdict::Forwarded as u32,
+                reason: zero,
+                fresh: zero,
+                flow_flags: zero,
+                class: zero,
+                cookie: zero,
+                age: zero,
+                forward: zero + 1,
+            },
+            direction,
+            rejudge: zero,
+        }
     }
+
+    /// Adds 0 to everything. The verifier remembers what each branch wrote, and follows every combination of branches
+    /// on its own; a sum with a number that it does not know is unknown, so all branches are one state again.
+    #[inline(always)]
+    fn settle(&mut self, zero: u32) {
+        let parsed = &mut self.parsed;
+        parsed.l4 = parsed.l4.wrapping_add(zero);
+        parsed.l4_len = parsed.l4_len.wrapping_add(zero);
+        parsed.frag_id = parsed.frag_id.wrapping_add(zero);
+        parsed.seq = parsed.seq.wrapping_add(zero);
+        parsed.sport = parsed.sport.wrapping_add(zero as u16);
+        parsed.dport = parsed.dport.wrapping_add(zero as u16);
+        parsed.icmp_id = parsed.icmp_id.wrapping_add(zero as u16);
+        parsed.tcp_flags = parsed.tcp_flags.wrapping_add(zero as u8);
+        parsed.proto = parsed.proto.wrapping_add(zero as u8);
+        parsed.hops = parsed.hops.wrapping_add(zero as u8);
+        parsed.version = parsed.version.wrapping_add(zero as u8);
+        parsed.tcp_header = parsed.tcp_header.wrapping_add(zero as u8);
+        parsed.fragment = parsed.fragment.wrapping_add(zero as u8);
+        let judgement = &mut self.judgement;
+        judgement.verdict = judgement.verdict.wrapping_add(zero);
+        judgement.reason = judgement.reason.wrapping_add(zero);
+        judgement.fresh = judgement.fresh.wrapping_add(zero);
+        judgement.flow_flags = judgement.flow_flags.wrapping_add(zero);
+        judgement.class = judgement.class.wrapping_add(zero);
+        judgement.cookie = judgement.cookie.wrapping_add(zero);
+        judgement.age = judgement.age.wrapping_add(zero);
+        judgement.forward = judgement.forward.wrapping_add(zero);
+        self.key.local_port = self.key.local_port.wrapping_add(zero as u16);
+        self.key.remote_port = self.key.remote_port.wrapping_add(zero as u16);
+        self.key.proto = self.key.proto.wrapping_add(zero);
+        self.question.port = self.question.port.wrapping_add(zero as u16);
+        self.rejudge = self.rejudge.wrapping_add(zero);
+    }
+}
+
+/// What a step of [`track`] leaves to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// The judgement stands.
+    Done,
+    /// [`conclude`] with the decision that stands in the work (an exemption).
+    Conclude,
+    /// [`decide`], then [`conclude`].
+    Decide,
+}
+
+/// Judges a packet of `endpoint`.
+#[inline(always)]
+pub fn judge<P: Packet, S: State>(packet: &P, state: &S, endpoint: &Endpoint, work: &mut Work) {
+    if let Err(reason) = packet::parse(packet, &mut work.parsed) {
+        work.judgement = Judgement::denied(endpoint, reason);
+        return;
+    }
+    if work.parsed.is_icmp_error() && related(packet, state, endpoint, work.direction, &work.parsed) {
+        return;
+    }
+    let next = track(state, endpoint, work);
+    if matches!(next, Next::Done) {
+        return;
+    }
+    if matches!(next, Next::Decide) {
+        decide(state, endpoint, &work.question, &mut work.decision);
+    }
+    conclude(state, endpoint, work);
+}
+
+/// Looks the flow up.
+#[inline(never)]
+pub fn track<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) -> Next {
+    let next = find(state, endpoint, work);
+    work.settle(endpoint.zero);
+    next
+}
+
+#[inline(always)]
+fn find<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) -> Next {
+    let parsed = &mut work.parsed;
     if parsed.is_neighbour_discovery() {
-        return Judgement::PASS;
+        return Next::Done;
     }
     if parsed.fragment != packet::WHOLE
         && let Err(reason) = reassemble_ports(state, parsed)
     {
-        return Judgement::denied(endpoint, reason);
+        work.judgement = Judgement::denied(endpoint, reason);
+        return Next::Done;
     }
-    if parsed.is_icmp_error() && related(packet, state, endpoint, direction, parsed) {
-        return Judgement::PASS;
-    }
-    let key = flow_key(endpoint, parsed, direction);
-    let now = state.jiffies();
-    if let Some(slot) = state.flow(&key)
-        && let Some(judgement) = established(state, endpoint, direction, parsed, &key, &slot, now)
+    work.key = flow_key(endpoint, parsed, work.direction);
+    if let Some(slot) = state.flow(&work.key)
+        && let Some(next) = established(state, endpoint, work, &slot)
     {
-        return judgement;
+        return next;
     }
-    start(state, endpoint, direction, parsed, &key, now)
+    ask(endpoint, work, work.direction)
+}
+
+/// Prepares the decision about a flow that began in direction `origin`. No policy can take away that an address
+/// talks to itself, nor, in `egret run`, loopback.
+#[inline(always)]
+fn ask(endpoint: &Endpoint, work: &mut Work, origin: Direction) -> Next {
+    work.question = question(&work.parsed, &work.key, origin);
+    let loopback = endpoint.flags & ENDPOINT_LOOPBACK != 0 && work.key.remote.is_loopback();
+    if loopback || work.key.local == work.key.remote { Next::Conclude } else { Next::Decide }
 }
 
 /// First fragments leave their ports, later ones take them; unknown ports are a drop, never a guess (P-A01).
@@ -177,70 +345,45 @@ fn related<P: Packet, S: State>(
 
 /// A packet of a known flow. `None`: the entry does not count (idle too long, or a SYN starts anew).
 #[inline(always)]
-fn established<S: State>(
-    state: &S,
-    endpoint: &Endpoint,
-    direction: Direction,
-    parsed: &Parsed,
-    key: &FlowKey,
-    slot: &S::Flow,
-    now: u64,
-) -> Option<Judgement> {
+fn established<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work, slot: &S::Flow) -> Option<Next> {
     let mut flow = slot.read();
-    let forward = flow.origin == direction as u8;
+    let now = state.jiffies();
+    let forward = flow.origin == work.direction as u8;
     let idle = now.saturating_sub(flow.last_seen) > conntrack::idle_limit(flow.state) as u64 * state.hz();
-    let opens = conntrack::opens(parsed.proto, parsed.tcp_flags);
+    let opens = conntrack::opens(work.parsed.proto, work.parsed.tcp_flags);
     if idle || (opens && (forward || flow.state == conntrack::CLOSING)) {
         return None;
     }
     let origin = if flow.origin == Direction::Egress as u8 { Direction::Egress } else { Direction::Ingress };
-    let (set, _) = set_of(endpoint, origin);
-    let rejudge = flow.set != set;
-    let mut fresh = false;
-    if rejudge {
-        let decision = decide_local(state, endpoint, &question(parsed, key, origin), key);
-        if decision.deny.is_some() && endpoint.flags & ENDPOINT_AUDIT == 0 {
-            return Some(refused(endpoint, &decision, forward));
-        }
-        flow.set = set;
-        flow.class = decision.class;
-        flow.cookie = decision.cookie;
-        flow.reason = reason_number(decision.deny);
-        fresh = decision.deny.is_some();
-    }
-    let next = conntrack::transition(flow.state, !forward, parsed.tcp_flags);
-    if rejudge || next != flow.state || now != flow.last_seen {
-        flow.state = next;
+    let state_after = conntrack::transition(flow.state, !forward, work.parsed.tcp_flags);
+    if state_after != flow.state || now != flow.last_seen {
+        flow.state = state_after;
         flow.last_seen = now;
         slot.write(&flow);
     }
-    let reason = if fresh { DropReason::from_u8(flow.reason) } else { None };
-    Some(Judgement {
-        verdict: if fresh { Verdict::Audited } else { Verdict::Forwarded },
-        reason,
-        fresh,
-        flow_flags: flow.flags,
+    work.judgement = Judgement {
+        verdict: Verdict::Forwarded as u32,
+        reason: 0,
+        fresh: 0,
+        flow_flags: flow.flags as u32,
         class: flow.class,
         cookie: flow.cookie,
         age: 0,
-        forward,
-    })
-}
-
-#[inline(always)]
-const fn reason_number(deny: Option<DropReason>) -> u8 {
-    match deny {
-        Some(reason) => reason as u8,
-        None => 0,
+        forward: forward as u32,
+    };
+    if flow.set == set_of(endpoint, origin).0 {
+        return Some(Next::Done);
     }
+    work.rejudge = 1;
+    Some(ask(endpoint, work, origin))
 }
 
 #[inline(always)]
-fn refused(endpoint: &Endpoint, decision: &Decision, forward: bool) -> Judgement {
+fn refused(endpoint: &Endpoint, decision: &Decision, forward: u32) -> Judgement {
     Judgement {
-        verdict: refusal(endpoint),
+        verdict: refusal(endpoint) as u32,
         reason: decision.deny,
-        fresh: true,
+        fresh: 1,
         flow_flags: 0,
         class: decision.class,
         cookie: decision.cookie,
@@ -261,19 +404,6 @@ fn question(parsed: &Parsed, key: &FlowKey, origin: Direction) -> Question {
     Question { remote: key.remote, direction: origin, proto: parsed.proto, port }
 }
 
-/// [`decide`], and the exemptions that no policy can take away: own address to itself, loopback in `egret run`.
-#[inline(always)]
-fn decide_local<S: State>(state: &S, endpoint: &Endpoint, question: &Question, key: &FlowKey) -> Decision {
-    if key.local == key.remote || (endpoint.flags & ENDPOINT_LOOPBACK != 0 && question.remote.is_loopback()) {
-        return Decision::default();
-    }
-    let decision = decide(state, endpoint, question);
-    if decision.deny.is_some() && opens_host(state, endpoint, question) {
-        return Decision::default();
-    }
-    decision
-}
-
 /// The host's own addresses are as open as loopback: the same servers listen there.
 #[inline(always)]
 fn opens_host<S: Tables>(state: &S, endpoint: &Endpoint, question: &Question) -> bool {
@@ -282,62 +412,100 @@ fn opens_host<S: Tables>(state: &S, endpoint: &Endpoint, question: &Question) ->
 
 /// Decision of the connect and sendmsg hooks, which see a destination and no packet.
 #[inline(always)]
-pub fn judge_connect<S: Tables>(state: &S, endpoint: &Endpoint, question: &Question) -> Decision {
+pub fn judge_connect<S: Tables>(state: &S, endpoint: &Endpoint, question: &Question, out: &mut Decision) {
     if endpoint.flags & ENDPOINT_LOOPBACK != 0 && question.remote.is_loopback() {
-        return Decision::default();
+        return;
     }
-    let decision = decide(state, endpoint, question);
-    if decision.deny.is_some() && opens_host(state, endpoint, question) {
-        return Decision::default();
+    decide(state, endpoint, question, out);
+    if out.deny != 0 && opens_host(state, endpoint, question) {
+        out.deny = 0;
     }
-    decision
+}
+
+/// Turns the decision into a judgement, and writes the flow.
+#[inline(never)]
+pub fn conclude<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) {
+    apply(state, endpoint, work);
+    work.settle(endpoint.zero);
+}
+
+#[inline(always)]
+fn apply<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) {
+    if work.decision.deny != 0 && opens_host(state, endpoint, &work.question) {
+        work.decision.deny = 0;
+    }
+    let denied = work.decision.deny != 0;
+    let forward = work.judgement.forward;
+    if denied && endpoint.flags & ENDPOINT_AUDIT == 0 {
+        work.judgement = refused(endpoint, &work.decision, forward);
+        return;
+    }
+    if work.rejudge != 0 {
+        readmit(state, endpoint, work);
+    } else {
+        start(state, endpoint, work);
+    }
+}
+
+/// A known flow that passes under the new rule set, too (or, in audit mode, is let through).
+#[inline(always)]
+fn readmit<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) {
+    let decision = &work.decision;
+    if let Some(slot) = state.flow(&work.key) {
+        let mut flow = slot.read();
+        flow.set = set_of(endpoint, work.question.direction).0;
+        flow.class = decision.class;
+        flow.cookie = decision.cookie;
+        flow.reason = decision.deny as u8;
+        slot.write(&flow);
+    }
+    let judgement = &mut work.judgement;
+    judgement.class = decision.class;
+    judgement.cookie = decision.cookie;
+    if decision.deny != 0 {
+        judgement.verdict = Verdict::Audited as u32;
+        judgement.reason = decision.deny;
+        judgement.age = decision.age;
+        judgement.fresh = 1;
+    }
 }
 
 /// The first packet of a flow, or one whose entry is gone.
 #[inline(always)]
-fn start<S: State>(
-    state: &S,
-    endpoint: &Endpoint,
-    direction: Direction,
-    parsed: &Parsed,
-    key: &FlowKey,
-    now: u64,
-) -> Judgement {
-    let decision = decide_local(state, endpoint, &question(parsed, key, direction), key);
-    if decision.deny.is_some() && endpoint.flags & ENDPOINT_AUDIT == 0 {
-        return refused(endpoint, &decision, true);
-    }
-    let flags = dns_flags(state, endpoint, direction, parsed, key, &decision);
-    let audited = decision.deny.is_some();
-    let judgement = Judgement {
-        verdict: if audited { Verdict::Audited } else { Verdict::Forwarded },
+fn start<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) {
+    let decision = &work.decision;
+    let flags = dns_flags(state, endpoint, work.direction, &work.parsed, &work.key, decision);
+    let audited = decision.deny != 0;
+    work.judgement = Judgement {
+        verdict: if audited { Verdict::Audited as u32 } else { Verdict::Forwarded as u32 },
         reason: decision.deny,
-        fresh: true,
-        flow_flags: flags,
+        fresh: 1,
+        flow_flags: flags as u32,
         class: decision.class,
         cookie: decision.cookie,
         age: decision.age,
-        forward: true,
+        forward: 1,
     };
-    if !remembers(direction, parsed) {
-        return judgement;
+    if !remembers(work.direction, &work.parsed) {
+        return;
     }
     let value = FlowValue {
-        last_seen: now,
-        set: set_of(endpoint, direction).0,
+        last_seen: state.jiffies(),
+        set: set_of(endpoint, work.direction).0,
         class: decision.class,
         cookie: decision.cookie,
-        state: conntrack::initial(parsed.proto, parsed.tcp_flags),
-        origin: direction as u8,
+        state: conntrack::initial(work.parsed.proto, work.parsed.tcp_flags),
+        origin: work.direction as u8,
         flags,
-        reason: reason_number(decision.deny),
-        ..FlowValue::default()
+        reason: decision.deny as u8,
+        dns_seq: 0,
+        dns_len: 0,
+        pad: 0,
     };
-    if !state.insert_flow(key, &value) && !audited {
+    if !state.insert_flow(&work.key, &value) && !audited {
         // Without an entry the replies could not be told from new flows.
-        return Judgement::denied(endpoint, DropReason::MapFull);
+        work.judgement = Judgement::denied(endpoint, DropReason::MapFull);
     }
-    judgement
 }
 
 /// Whether the packet makes an entry. An incoming TCP packet in the middle of a connection does not: it would turn

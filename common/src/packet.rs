@@ -10,8 +10,21 @@ pub trait Packet {
     /// Bytes from the network header on.
     fn len(&self) -> u32;
 
-    /// Copies `N` bytes at `offset`; false when the packet ends before.
-    fn load<const N: usize>(&self, offset: u32, into: &mut Bytes<N>) -> bool;
+    /// Shows `N` bytes at `offset` to `with`; `None` when the packet ends before. (A closure, since bytes that are
+    /// returned would stand on the stack twice.)
+    fn read<const N: usize, R>(&self, offset: u32, with: impl FnOnce(&Bytes<N>) -> R) -> Option<R>;
+
+    /// Big-endian 16 bits at `offset`.
+    #[inline(always)]
+    fn be16(&self, offset: u32) -> Option<u16> {
+        self.read::<2, _>(offset, |bytes| bytes.be16(0))
+    }
+
+    /// 0, which the verifier does not know ([`crate::maps::Endpoint::zero`]).
+    #[inline(always)]
+    fn zero(&self) -> u32 {
+        0
+    }
 
     /// True for a packet without bytes.
     fn is_empty(&self) -> bool {
@@ -23,13 +36,6 @@ pub trait Packet {
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes<const N: usize>(pub [u8; N]);
-
-impl<const N: usize> Default for Bytes<N> {
-    #[inline(always)]
-    fn default() -> Self {
-        Self([0; N])
-    }
-}
 
 impl<const N: usize> Bytes<N> {
     /// Big-endian 16 bits at a constant offset.
@@ -127,6 +133,9 @@ impl Parsed {
     #[inline(always)]
     #[must_use]
     pub fn is_icmp_error(&self) -> bool {
+        if self.fragment != WHOLE {
+            return false;
+        }
         let kind = (self.dport >> 8) as u8;
         (self.proto == proto::ICMP && (kind == 3 || kind == 4 || kind == 11 || kind == 12))
             || (self.proto == proto::ICMPV6 && kind >= 1 && kind <= 4)
@@ -154,32 +163,27 @@ const MAX_EXTENSIONS: u32 = 8;
 /// `InvalidPacket` for a packet that is cut short, contradicts itself or carries a source route;
 /// `ExtensionHeaders` for an IPv6 chain that is too long, unknown or reroutes; `UnsupportedProtocol` for anything
 /// but IP.
-#[inline(always)]
+#[inline(never)]
 pub fn parse<P: Packet>(packet: &P, out: &mut Parsed) -> Result<(), DropReason> {
-    let mut head = Bytes::<40>::default();
-    let whole = packet.load(0, &mut head);
-    if !whole {
-        // A short IPv4 packet: 20 bytes of header and whatever follows are read apart.
-        let mut short = Bytes::<20>::default();
-        if !packet.load(0, &mut short) || short.0[0] >> 4 != 4 {
-            return Err(DropReason::InvalidPacket);
-        }
-        let mut i = 0;
-        while i < 20 {
-            head.0[i] = short.0[i];
-            i += 1;
-        }
-    }
-    match head.0[0] >> 4 {
-        4 => parse_v4(packet, &head, out)?,
-        6 => parse_v6(packet, &head, out)?,
-        _ => return Err(DropReason::UnsupportedProtocol),
+    let long = packet.read::<40, _>(0, |head| match head.0[0] >> 4 {
+        4 => parse_v4(packet, head, out),
+        6 => parse_v6(packet, head, out),
+        _ => Err(DropReason::UnsupportedProtocol),
+    });
+    match long {
+        Some(result) => result?,
+        None => packet
+            .read::<20, _>(0, |head| match head.0[0] >> 4 {
+                4 => parse_v4(packet, head, out),
+                _ => Err(DropReason::InvalidPacket),
+            })
+            .unwrap_or(Err(DropReason::InvalidPacket))?,
     }
     if out.fragment == FRAGMENT_LATER { Ok(()) } else { parse_l4(packet, out) }
 }
 
 #[inline(always)]
-fn parse_v4<P: Packet>(packet: &P, head: &Bytes<40>, out: &mut Parsed) -> Result<(), DropReason> {
+fn parse_v4<P: Packet, const N: usize>(packet: &P, head: &Bytes<N>, out: &mut Parsed) -> Result<(), DropReason> {
     let header = (head.0[0] & 15) as u32 * 4;
     let total = head.be16(2) as u32;
     // A total length of 0 is a segmentation-offload packet above 64 KiB; one above the buffer is cut short.
@@ -219,19 +223,21 @@ fn has_source_route<P: Packet>(packet: &P, header: u32) -> bool {
     let mut at = 20;
     let mut steps = 0;
     while steps < 40 {
+        // One state per step, whatever lengths the options before had.
+        at += packet.zero();
         if at >= header {
             return false;
         }
-        let mut option = Bytes::<2>::default();
-        if !packet.load(at, &mut option) {
+        let Some(option) = packet.be16(at) else {
             return true;
-        }
-        match option.0[0] {
+        };
+        let size = (option & 255) as u32;
+        match option >> 8 {
             0 => return false,
             1 => at += 1,
             131 | 137 => return true,
-            _ if option.0[1] < 2 => return true,
-            _ => at += option.0[1] as u32,
+            _ if size < 2 => return true,
+            _ => at += size,
         }
         steps += 1;
     }
@@ -257,23 +263,27 @@ fn parse_v6<P: Packet>(packet: &P, head: &Bytes<40>, out: &mut Parsed) -> Result
         if !is_extension(next) || out.fragment == FRAGMENT_LATER {
             break;
         }
-        let mut extension = Bytes::<8>::default();
-        if at > 2048 || !packet.load(at, &mut extension) {
+        at += packet.zero();
+        out.fragment = out.fragment.wrapping_add(packet.zero() as u8);
+        if at > 2048 {
             return Err(DropReason::ExtensionHeaders);
         }
+        let Some((first, second)) = packet.read::<8, _>(at, |bytes| (bytes.be32(0), bytes.be32(4))) else {
+            return Err(DropReason::ExtensionHeaders);
+        };
+        let size = first >> 16 & 255;
         match next {
             44 => {
-                let field = extension.be16(2);
-                out.fragment = fragment_kind(field >> 3, field & 1 != 0);
-                out.frag_id = extension.be32(4);
+                out.fragment = fragment_kind((first as u16) >> 3, first & 1 != 0);
+                out.frag_id = second;
                 at += 8;
             }
-            51 => at += (extension.0[1] as u32 + 2) * 4,
+            51 => at += (size + 2) * 4,
             // Segments left: the destination in the header is not the last one (RFC 8200 4.4).
-            43 if extension.0[3] != 0 => return Err(DropReason::ExtensionHeaders),
-            _ => at += (extension.0[1] as u32 + 1) * 8,
+            43 if first & 255 != 0 => return Err(DropReason::ExtensionHeaders),
+            _ => at += (size + 1) * 8,
         }
-        next = extension.0[0];
+        next = (first >> 24) as u8;
         steps += 1;
     }
     if is_extension(next) && out.fragment != FRAGMENT_LATER || !is_upper_layer(next) && !is_extension(next) {
@@ -308,27 +318,25 @@ fn parse_l4<P: Packet>(packet: &P, out: &mut Parsed) -> Result<(), DropReason> {
         proto::SCTP => 12,
         _ => return Ok(()),
     };
-    let mut l4 = Bytes::<8>::default();
     // A first fragment too short for its ports is a classic way round a filter (RFC 1858): invalid.
-    if out.l4_len < least || !packet.load(out.l4, &mut l4) {
+    if out.l4_len < least {
         return Err(DropReason::InvalidPacket);
     }
+    let Some((first, second)) = packet.read::<8, _>(out.l4, |bytes| (bytes.be32(0), bytes.be32(4))) else {
+        return Err(DropReason::InvalidPacket);
+    };
+    out.sport = (first >> 16) as u16;
+    out.dport = first as u16;
     if out.proto == proto::ICMP || out.proto == proto::ICMPV6 {
-        out.sport = l4.be16(0);
         out.dport = out.sport;
-        out.icmp_id = l4.be16(4);
-        return Ok(());
-    }
-    out.sport = l4.be16(0);
-    out.dport = l4.be16(2);
-    if out.proto == proto::TCP {
-        let mut rest = Bytes::<2>::default();
-        if !packet.load(out.l4 + 12, &mut rest) {
+        out.icmp_id = (second >> 16) as u16;
+    } else if out.proto == proto::TCP {
+        let Some(rest) = packet.be16(out.l4 + 12) else {
             return Err(DropReason::InvalidPacket);
-        }
-        out.seq = l4.be32(4);
-        out.tcp_header = (rest.0[0] >> 4) * 4;
-        out.tcp_flags = rest.0[1];
+        };
+        out.seq = second;
+        out.tcp_header = (rest >> 12) as u8 * 4;
+        out.tcp_flags = rest as u8;
         if out.tcp_header < 20 || out.tcp_header as u32 > out.l4_len {
             return Err(DropReason::InvalidPacket);
         }
@@ -338,41 +346,35 @@ fn parse_l4<P: Packet>(packet: &P, out: &mut Parsed) -> Result<(), DropReason> {
 
 /// The packet that an ICMP error quotes, as far as its ports: source, destination, protocol, ports. `None` when the
 /// quote is too short, a later fragment, or hidden behind extension headers: then the error is judged as ICMP.
-#[inline(always)]
+#[inline(never)]
 pub fn quoted<P: Packet>(packet: &P, outer: &Parsed, out: &mut Parsed) -> bool {
     let at = outer.l4 + 8;
-    let mut head = Bytes::<20>::default();
-    if !packet.load(at, &mut head) {
+    let read = match outer.version {
+        4 => packet.read::<20, _>(at, |head| {
+            out.proto = head.0[9];
+            out.src = head.v4(12);
+            out.dst = head.v4(16);
+            let whole = head.0[0] >> 4 == 4 && head.be16(6) & 0x1fff == 0;
+            if whole { (head.0[0] & 15) as u32 * 4 } else { 0 }
+        }),
+        _ => packet.read::<40, _>(at, |head| {
+            out.proto = head.0[6];
+            out.src = head.v6(8);
+            out.dst = head.v6(24);
+            if head.0[0] >> 4 == 6 { 40 } else { 0 }
+        }),
+    };
+    let Some(header) = read else { return false };
+    if header == 0 {
         return false;
     }
-    let l4 = if outer.version == 4 && head.0[0] >> 4 == 4 {
-        out.proto = head.0[9];
-        out.src = head.v4(12);
-        out.dst = head.v4(16);
-        if head.be16(6) & 0x1fff != 0 {
-            return false;
-        }
-        at + (head.0[0] & 15) as u32 * 4
-    } else if outer.version == 6 && head.0[0] >> 4 == 6 {
-        let mut addrs = Bytes::<32>::default();
-        if !packet.load(at + 8, &mut addrs) {
-            return false;
-        }
-        out.proto = head.0[6];
-        out.src = addrs.v6(0);
-        out.dst = addrs.v6(16);
-        at + 40
-    } else {
+    let Some((first, second)) = packet.read::<8, _>(at + header, |bytes| (bytes.be32(0), bytes.be32(4))) else {
         return false;
     };
-    let mut ports = Bytes::<8>::default();
-    if !packet.load(l4, &mut ports) {
-        return false;
-    }
     out.version = outer.version;
-    out.sport = ports.be16(0);
-    out.dport = ports.be16(2);
-    out.icmp_id = ports.be16(4);
+    out.sport = (first >> 16) as u16;
+    out.dport = first as u16;
+    out.icmp_id = (second >> 16) as u16;
     if out.proto == proto::ICMP || out.proto == proto::ICMPV6 {
         out.dport = out.sport;
         return out.is_echo();

@@ -4,20 +4,13 @@ use aya_ebpf::{
     bindings::__sk_buff, helpers::bpf_skb_ancestor_cgroup_id, macros::cgroup_skb, programs::SkBuffContext,
 };
 use egret_common::{
-    judge::{self, Judgement},
-    maps::{ENDPOINT_REJECT, Endpoint, FLOW_DNS, STAMP_SERVES},
-    net::{Direction, proto},
-    packet::{Packet, Parsed},
-    verdict::{DropReason, Verdict},
+    judge::{Work, judge},
+    maps::{ENDPOINT_REJECT, Endpoint, FLOW_DNS},
+    net::Direction,
+    verdict::DropReason,
 };
 
-use crate::{
-    ctx::Skb,
-    dns,
-    emit::{self, Meta},
-    maps, sock,
-    tables::Maps,
-};
+use crate::{ctx::Skb, dns, emit, maps, sock, tables::Maps};
 
 /// Both directions: let through.
 const PASS: i32 = 1;
@@ -29,66 +22,57 @@ const SILENCE: i32 = 2;
 /// Packets that leave sockets of the cgroup.
 #[cgroup_skb(egress)]
 pub fn egret_egress(ctx: SkBuffContext) -> i32 {
-    let (verdict, silent) = run(ctx.skb.skb, Direction::Egress);
-    match verdict {
-        Verdict::Dropped if silent => SILENCE,
-        Verdict::Dropped => REFUSE,
-        _ => PASS,
+    match run(ctx.skb.skb, Direction::Egress) {
+        Action::Pass => PASS,
+        Action::Refuse => REFUSE,
+        Action::Silence => SILENCE,
     }
 }
 
 /// Packets that reach sockets of the cgroup.
 #[cgroup_skb(ingress)]
 pub fn egret_ingress(ctx: SkBuffContext) -> i32 {
-    match run(ctx.skb.skb, Direction::Ingress).0 {
-        Verdict::Dropped => REFUSE,
-        _ => PASS,
+    match run(ctx.skb.skb, Direction::Ingress) {
+        Action::Pass => PASS,
+        Action::Refuse | Action::Silence => REFUSE,
     }
 }
 
-/// Verdict, and whether a drop should be silent.
+/// What becomes of the packet.
+enum Action {
+    Pass,
+    Refuse,
+    Silence,
+}
+
 #[inline(always)]
-fn run(skb: *mut __sk_buff, direction: Direction) -> (Verdict, bool) {
+fn run(skb: *mut __sk_buff, direction: Direction) -> Action {
     // SAFETY: the context pointer that the kernel gave us.
     let cgroup = unsafe { bpf_skb_ancestor_cgroup_id(skb, maps::CONFIG.load().cgroup_level as i32) };
     let Some(endpoint) = sock::endpoint_of(cgroup) else {
         emit::count(0, direction, DropReason::UnknownEndpoint as u8, 0);
-        return (Verdict::Dropped, false);
+        return Action::Refuse;
     };
-    let packet = Skb { skb, base: 0 };
-    let mut parsed = Parsed::default();
-    let mut judgement = emit::plain(Verdict::Dropped);
-    judge(&packet, endpoint, direction as u32, &mut parsed, &mut judgement);
-    let mut meta = Meta { direction: direction as u32, len: packet.len(), stamp: Default::default(), question: 0 };
-    if judgement.flow_flags & FLOW_DNS != 0 && parsed.fragment == 0 {
-        dns::inspect(&packet, endpoint, &parsed, &mut judgement, &mut meta);
+    let packet = Skb { skb, base: 0, zero: endpoint.zero };
+    let mut work = Work::new(endpoint, direction);
+    judge(&packet, &Maps, endpoint, &mut work);
+    let mut question = 0;
+    if work.judgement.flow_flags & FLOW_DNS as u32 != 0 && work.parsed.fragment == 0 {
+        question = dns::inspect(&packet, endpoint, &mut work);
     }
-    if judgement.fresh {
-        // SAFETY: the context pointer that the kernel gave us.
-        let owner = sock::stamp(unsafe { (*skb).__bindgen_anon_2.sk }.cast());
-        if let Some(owner) = owner {
-            meta.stamp = *owner;
-            if matches!(direction, Direction::Ingress) && parsed.proto == proto::UDP {
-                owner.flags |= STAMP_SERVES;
-            }
-        }
-    }
-    emit::account(endpoint, &parsed, &judgement, &meta);
-    (judgement.verdict, silent(endpoint, &judgement))
+    emit::account(&packet, endpoint, &work, question);
+    action(endpoint, &work)
 }
 
-/// A frame of its own: what it needs of the stack is free again for the DNS scanner.
-#[inline(never)]
-fn judge(packet: &Skb, endpoint: &Endpoint, direction: u32, parsed: &mut Parsed, out: &mut Judgement) {
-    let direction = if direction == 0 { Direction::Egress } else { Direction::Ingress };
-    *out = judge::judge(packet, &Maps, endpoint, direction, parsed);
-}
-
+/// A refused query fails at once also while an answer is on its way through the agent; a packet does not.
 #[inline(always)]
-fn silent(endpoint: &Endpoint, judgement: &Judgement) -> bool {
-    if !matches!(judgement.verdict, Verdict::Dropped) {
-        return false;
+fn action(endpoint: &Endpoint, work: &Work) -> Action {
+    if !work.judgement.is_drop() {
+        return Action::Pass;
     }
-    endpoint.flags & ENDPOINT_REJECT == 0
-        || (!matches!(judgement.reason, Some(DropReason::QueryRefused)) && sock::pending(endpoint.id))
+    let query = work.judgement.reason == DropReason::QueryRefused as u32;
+    if endpoint.flags & ENDPOINT_REJECT == 0 || (!query && sock::pending(endpoint.id)) {
+        return Action::Silence;
+    }
+    Action::Refuse
 }

@@ -1,5 +1,7 @@
 //! Contexts as `egret_common` wants them: a socket buffer as a [`Packet`].
 
+use core::mem::MaybeUninit;
+
 use aya_ebpf::{bindings::__sk_buff, helpers::bpf_skb_load_bytes};
 use egret_common::packet::{Bytes, Packet};
 
@@ -7,6 +9,8 @@ use egret_common::packet::{Bytes, Packet};
 pub struct Skb {
     pub skb: *mut __sk_buff,
     pub base: u32,
+    /// [`egret_common::maps::Endpoint::zero`].
+    pub zero: u32,
 }
 
 impl Packet for Skb {
@@ -17,16 +21,22 @@ impl Packet for Skb {
     }
 
     #[inline(always)]
-    fn load<const N: usize>(&self, offset: u32, into: &mut Bytes<N>) -> bool {
-        // SAFETY: the destination has N bytes; the helper checks the packet's bounds.
-        let failed = unsafe {
-            bpf_skb_load_bytes(
+    fn read<const N: usize, R>(&self, offset: u32, with: impl FnOnce(&Bytes<N>) -> R) -> Option<R> {
+        let mut bytes = MaybeUninit::<Bytes<N>>::uninit();
+        // SAFETY: the destination has N bytes; the helper checks the packet's bounds, and on success writes them all.
+        unsafe {
+            let failed = bpf_skb_load_bytes(
                 self.skb.cast(),
                 self.base.wrapping_add(offset),
-                (&raw mut into.0).cast(),
+                bytes.as_mut_ptr().cast(),
                 N as u32,
-            )
-        };
-        failed == 0
+            );
+            if failed == 0 { Some(with(bytes.assume_init_ref())) } else { None }
+        }
+    }
+
+    #[inline(always)]
+    fn zero(&self) -> u32 {
+        self.zero
     }
 }

@@ -2,7 +2,7 @@
 //! delivered, and the agent gets a copy of both. The scanning itself is `egret_common::dns`.
 
 use aya_ebpf::{
-    bindings::{BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
+    bindings::{__sk_buff, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
     helpers::{bpf_jiffies64, bpf_ringbuf_output, bpf_skb_load_bytes},
 };
 use egret_common::{
@@ -13,18 +13,18 @@ use egret_common::{
     },
     grant as grants,
     ids,
-    judge::{FlowSlot, Judgement, State, flow_key, refusal},
-    maps::{CONFIG_SLOW_PATTERNS, ENDPOINT_QUERY_FILTER, Endpoint, FLOW_TRUSTED, QueryKey},
+    judge::{FlowSlot, Judgement, State, Work, refusal},
+    maps::{CONFIG_SLOW_PATTERNS, ENDPOINT_QUERY_FILTER, Endpoint, FLOW_TRUSTED},
     net::{Direction, proto},
-    packet::Parsed,
+    packet::Packet,
     verdict::{DropReason, Verdict},
 };
 
 use crate::{
     ctx::Skb,
-    emit::{self, Meta},
-    grant, maps,
-    scan::{self, BpfLoop},
+    emit, grant, maps,
+    scan::{self, BpfLoop, PacketStep},
+    sock,
     tables::{Maps, boot_ns},
 };
 
@@ -35,71 +35,82 @@ const SEGMENTS: u32 = 16;
 /// Messages in one TCP segment that the filter looks at.
 const PIPELINED: u32 = 4;
 
-/// Looks at a packet of a DNS flow; a refused query changes the judgement.
+/// Looks at a packet of a DNS flow; a refused query changes the judgement. Returns the hash of the question, or 0.
 #[inline(never)]
-pub fn inspect(packet: &Skb, endpoint: &Endpoint, parsed: &Parsed, judgement: &mut Judgement, meta: &mut Meta) {
-    let (offset, len) = parsed.payload();
+pub fn inspect(packet: &Skb, endpoint: &Endpoint, work: &mut Work) -> u64 {
+    let (offset, len) = work.parsed.payload();
     if len == 0 {
-        return;
+        return 0;
     }
-    let trusted = judgement.flow_flags & FLOW_TRUSTED != 0;
-    if meta.direction == Direction::Egress as u32 {
+    if matches!(work.direction, Direction::Egress) {
         let Some(slot) = scan::take_slot() else {
             emit::lost(emit::LOST_SCRATCH);
             if endpoint.flags & ENDPOINT_QUERY_FILTER != 0 {
-                refuse(endpoint, judgement);
+                refuse(endpoint, &mut work.judgement);
             }
-            return;
+            return 0;
         };
+        let mut question = 0;
         if let Some(scratch) = maps::SCRATCH_EGRESS.get_ptr_mut(slot) {
             // SAFETY: this CPU's slot, held through the lock.
             let scratch = unsafe { &mut *scratch };
-            head(scratch, endpoint, parsed, meta, trusted);
-            if !queries(packet, endpoint, parsed, scratch, offset, len) {
-                refuse(endpoint, judgement);
+            head(packet, scratch, work);
+            if !queries(packet, endpoint, scratch, offset, len) {
+                refuse(endpoint, &mut work.judgement);
             }
-            meta.question = scratch.event.question;
+            question = scratch.event.question;
         }
         scan::free_slot(slot);
-    } else if trusted && !judgement.forward
+        return question;
+    }
+    if work.judgement.flow_flags & FLOW_TRUSTED as u32 != 0
+        && work.judgement.forward == 0
         && let Some(scratch) = maps::SCRATCH_INGRESS.get_ptr_mut(0)
     {
         // SAFETY: ingress runs in softirq and is not re-entered on its CPU.
         let scratch = unsafe { &mut *scratch };
-        head(scratch, endpoint, parsed, meta, trusted);
-        answer(packet, endpoint, parsed, scratch, offset, len);
+        head(packet, scratch, work);
+        answer(packet, endpoint, scratch, offset, len);
     }
+    0
 }
 
 #[inline(always)]
 fn refuse(endpoint: &Endpoint, judgement: &mut Judgement) {
-    judgement.verdict = refusal(endpoint);
-    judgement.reason = Some(DropReason::QueryRefused);
-    judgement.fresh = true;
+    judgement.verdict = refusal(endpoint) as u32;
+    judgement.reason = DropReason::QueryRefused as u32;
+    judgement.fresh = 1;
 }
 
-/// Fills the head of the event.
-#[inline(always)]
-fn head(s: &mut Scratch, endpoint: &Endpoint, parsed: &Parsed, meta: &Meta, trusted: bool) {
-    let out = meta.direction == Direction::Egress as u32;
+/// Fills the head of the event, and of the key under which the question is remembered.
+#[inline(never)]
+fn head(packet: &Skb, s: &mut Scratch, work: &Work) {
+    let trusted = work.judgement.flow_flags & FLOW_TRUSTED as u32 != 0;
+    // SAFETY: the context pointer that the kernel gave us.
+    let owner = sock::stamp(unsafe { (*packet.skb).__bindgen_anon_2.sk }.cast());
+    let (pid, comm) = match owner {
+        Some(stamp) => (stamp.pid, stamp.comm),
+        None => (0, [0; 16]),
+    };
+    s.query.flow = work.key;
     s.event = DnsEvent {
         time: boot_ns(),
-        local: if out { parsed.src } else { parsed.dst },
-        remote: if out { parsed.dst } else { parsed.src },
+        local: work.key.local,
+        remote: work.key.remote,
         question: 0,
-        endpoint: endpoint.id,
-        seq: parsed.seq,
+        endpoint: work.key.endpoint,
+        seq: work.parsed.seq,
         len: 0,
         full_len: 0,
         class: 0,
-        pid: meta.stamp.pid,
-        local_port: if out { parsed.sport } else { parsed.dport },
-        remote_port: if out { parsed.dport } else { parsed.sport },
-        proto: parsed.proto,
-        direction: meta.direction as u8,
+        pid,
+        local_port: work.key.local_port,
+        remote_port: work.key.remote_port,
+        proto: work.parsed.proto,
+        direction: work.direction as u8,
         flags: if trusted { DNS_TRUSTED } else { 0 },
         granted: 0,
-        comm: meta.stamp.comm,
+        comm,
     };
 }
 
@@ -127,27 +138,17 @@ fn load(packet: &Skb, s: &mut Scratch, offset: u32, len: u32) -> bool {
     failed == 0
 }
 
-/// Big-endian 16 bits of the packet.
-#[inline(always)]
-fn be16(packet: &Skb, offset: u32) -> Option<u32> {
-    let mut bytes = egret_common::packet::Bytes::<2>::default();
-    if egret_common::packet::Packet::load(packet, offset, &mut bytes) { Some(bytes.be16(0) as u32) } else { None }
-}
-
 /// Queries in a packet; false when the packet has to be refused.
 #[inline(always)]
-fn queries(packet: &Skb, endpoint: &Endpoint, parsed: &Parsed, s: &mut Scratch, offset: u32, len: u32) -> bool {
+fn queries(packet: &Skb, endpoint: &Endpoint, s: &mut Scratch, offset: u32, len: u32) -> bool {
     let filtered = endpoint.flags & ENDPOINT_QUERY_FILTER != 0;
-    if parsed.proto == proto::UDP {
+    if s.event.proto == proto::UDP {
         if load(packet, s, offset, len) {
-            return query(endpoint, parsed, s, filtered);
+            return query(endpoint, s);
         }
         return !filtered;
     }
-    if parsed.proto != proto::TCP {
-        return true;
-    }
-    let known = stream(packet, endpoint, parsed, s, (offset, len), filtered);
+    let known = stream(packet, s, offset, len);
     if known == Stream::Foreign {
         if filtered {
             return false;
@@ -170,72 +171,83 @@ enum Stream {
 /// DNS over TCP from the endpoint: the filter lets through what it can read, so a segment has to hold whole
 /// messages, or the two length bytes alone with the message in the next one (some clients write them apart).
 #[inline(always)]
-fn stream(
-    packet: &Skb,
-    endpoint: &Endpoint,
-    parsed: &Parsed,
-    s: &mut Scratch,
-    (offset, len): (u32, u32),
-    filtered: bool,
-) -> Stream {
-    let (mut at, end) = (offset, offset + len);
-    let flow = Maps.flow(&flow_key(endpoint, parsed, Direction::Egress));
+fn stream(packet: &Skb, s: &mut Scratch, offset: u32, len: u32) -> Stream {
+    let flow = Maps.flow(&s.query.flow);
     let mut announced = 0;
     if let Some(slot) = &flow {
         let mut value = slot.read();
-        if value.dns_len != 0 && value.dns_seq == parsed.seq {
+        if value.dns_len != 0 && value.dns_seq == s.event.seq {
             announced = value.dns_len as u32;
         } else if len == 2 {
-            value.dns_len = be16(packet, at).unwrap_or(0) as u16;
-            value.dns_seq = parsed.seq.wrapping_add(2);
+            value.dns_len = packet.be16(offset).unwrap_or(0);
+            value.dns_seq = s.event.seq.wrapping_add(2);
             slot.write(&value);
             return Stream::Allowed;
         }
     }
-    let mut messages = 0;
-    while messages < PIPELINED {
-        let size = if announced != 0 {
-            announced
-        } else {
-            let Some(size) = be16(packet, at) else { return Stream::Foreign };
-            at += 2;
-            size
-        };
-        announced = 0;
-        if at + size > end || !load(packet, s, at, size) {
-            return Stream::Foreign;
-        }
-        if !query(endpoint, parsed, s, filtered) {
-            return Stream::Refused;
-        }
-        at += size;
-        if at == end {
-            return Stream::Allowed;
-        }
-        messages += 1;
+    s.cursor = offset;
+    s.cursor_end = offset + len;
+    s.found = announced;
+    scan::repeat_with_packet::<StreamMessage>(s, packet.skb, PIPELINED);
+    match s.found {
+        STREAM_DONE => Stream::Allowed,
+        STREAM_REFUSED => Stream::Refused,
+        _ => Stream::Foreign,
     }
-    Stream::Foreign
+}
+
+/// `Scratch::found` of [`StreamMessage`]: all bytes were messages that may pass.
+const STREAM_DONE: u32 = u32::MAX;
+/// A message was refused.
+const STREAM_REFUSED: u32 = u32::MAX - 1;
+
+/// One message of a TCP stream; its length stands in `found` when the segment before announced it.
+struct StreamMessage;
+
+impl PacketStep for StreamMessage {
+    #[inline(always)]
+    fn step(s: &mut Scratch, skb: *mut __sk_buff) -> bool {
+        let packet = Skb { skb, base: 0, zero: 0 };
+        let (mut at, mut size) = (s.cursor, s.found);
+        if size == 0 {
+            let Some(prefix) = packet.be16(at) else { return false };
+            at += 2;
+            size = prefix as u32;
+        }
+        s.found = 0;
+        if size == 0 || at + size > s.cursor_end || !load(&packet, s, at, size) {
+            return false;
+        }
+        let Some(endpoint) = maps::ENDPOINTS.get(s.event.endpoint) else { return false };
+        if !query(endpoint, s) {
+            s.found = STREAM_REFUSED;
+            return false;
+        }
+        s.cursor = at + size;
+        if s.cursor == s.cursor_end {
+            s.found = STREAM_DONE;
+            return false;
+        }
+        true
+    }
 }
 
 /// One query; false when it has to be refused.
 #[inline(never)]
-fn query(endpoint: &Endpoint, parsed: &Parsed, s: &mut Scratch, filtered: bool) -> bool {
+fn query(endpoint: &Endpoint, s: &mut Scratch) -> bool {
+    let filtered = endpoint.flags & ENDPOINT_QUERY_FILTER != 0;
     let outcome = scan_query::<BpfLoop>(s);
     let readable = outcome != Outcome::Unreadable;
     s.event.class = if filtered && readable { classify(&Maps, s) } else { 0 };
     s.event.question = if readable { s.question } else { 0 };
     let allowed =
-        !filtered || (outcome == Outcome::Proven && may_ask(&Maps, endpoint, s.event.class, parsed.dport));
+        !filtered || (outcome == Outcome::Proven && may_ask(&Maps, endpoint, s.event.class, s.event.remote_port));
     let passes = allowed || matches!(refusal(endpoint), Verdict::Audited);
     if readable && passes {
-        let key = QueryKey {
-            flow: flow_key(endpoint, parsed, Direction::Egress),
-            question: s.question,
-            txid: s.txid as u16,
-            pad: [0; 3],
-        };
+        s.query.question = s.question;
+        s.query.txid = s.txid as u16;
         // A full LRU forgets the oldest question; its answer is then not learned by the kernel.
-        let _ = maps::DNS_QUERIES.insert(key, s.event.time, 0);
+        let _ = maps::DNS_QUERIES.insert(&s.query, s.event.time, 0);
     }
     if !allowed {
         s.event.flags |= DNS_REFUSED;
@@ -248,10 +260,10 @@ fn query(endpoint: &Endpoint, parsed: &Parsed, s: &mut Scratch, filtered: bool) 
 
 /// An answer from a trusted resolver.
 #[inline(always)]
-fn answer(packet: &Skb, endpoint: &Endpoint, parsed: &Parsed, s: &mut Scratch, offset: u32, len: u32) {
-    let tcp = parsed.proto == proto::TCP;
+fn answer(packet: &Skb, endpoint: &Endpoint, s: &mut Scratch, offset: u32, len: u32) {
+    let tcp = s.event.proto == proto::TCP;
     let whole = if tcp {
-        len > 2 && be16(packet, offset) == Some(len - 2) && load(packet, s, offset + 2, len - 2)
+        len > 2 && packet.be16(offset).is_some_and(|size| size as u32 == len - 2) && load(packet, s, offset + 2, len - 2)
     } else {
         load(packet, s, offset, len)
     };
@@ -266,14 +278,10 @@ fn answer(packet: &Skb, endpoint: &Endpoint, parsed: &Parsed, s: &mut Scratch, o
         return;
     }
     s.event.question = s.question;
-    let key = QueryKey {
-        flow: flow_key(endpoint, parsed, Direction::Ingress),
-        question: s.question,
-        txid: s.txid as u16,
-        pad: [0; 3],
-    };
+    s.query.question = s.question;
+    s.query.txid = s.txid as u16;
     // Each question is answered once; a second answer, forged or repeated, teaches nothing.
-    if maps::DNS_QUERIES.remove(key).is_ok() {
+    if maps::DNS_QUERIES.remove(&s.query).is_ok() {
         s.event.flags |= DNS_ASKED;
         learn(endpoint, s, outcome);
     }
@@ -367,37 +375,36 @@ fn emit(s: &mut Scratch, urgent: bool) {
 #[inline(always)]
 fn segments(packet: &Skb, s: &mut Scratch, offset: u32, len: u32, flags: u8) {
     s.event.flags |= flags | DNS_SEGMENT;
-    let first = s.event.seq;
-    let mut piece = 0;
-    let mut done = 0;
-    while piece < SEGMENTS {
-        let rest = len - done;
-        let size = scan::opaque(if rest > SCAN_MAX { SCAN_MAX } else { rest }) & SCAN_MAX;
-        if size == 0 {
-            return;
+    s.event.full_len = len;
+    s.cursor = offset;
+    s.cursor_end = offset + len;
+    scan::repeat_with_packet::<Segment>(s, packet.skb, SEGMENTS);
+    if s.cursor != s.cursor_end {
+        emit::lost(emit::LOST_DNS_EVENTS);
+    }
+}
+
+/// One piece.
+struct Segment;
+
+impl PacketStep for Segment {
+    #[inline(always)]
+    fn step(s: &mut Scratch, skb: *mut __sk_buff) -> bool {
+        let rest = s.cursor_end.wrapping_sub(s.cursor);
+        if rest == 0 {
+            return false;
         }
-        // SAFETY: at most 4,095 bytes into a buffer of more.
-        let failed = unsafe {
-            bpf_skb_load_bytes(
-                packet.skb.cast(),
-                packet.base.wrapping_add(offset).wrapping_add(done),
-                s.msg.as_mut_ptr().cast(),
-                size,
-            )
-        };
+        // 6.1 does not learn from `rest != 0` that a size is at least 1: it does from a sum.
+        let size = (scan::opaque(if rest > SCAN_MAX { SCAN_MAX } else { rest } - 1) & SCAN_MAX) + 1;
+        // SAFETY: at most 4,096 bytes into a buffer of more.
+        let failed = unsafe { bpf_skb_load_bytes(skb.cast(), s.cursor, s.msg.as_mut_ptr().cast(), size) };
         if failed != 0 {
-            emit::lost(emit::LOST_DNS_EVENTS);
-            return;
+            return false;
         }
         s.len = size;
-        s.event.seq = first.wrapping_add(done);
-        s.event.full_len = len;
-        emit(s, flags & DNS_SLOW != 0);
-        done += size;
-        if done >= len {
-            return;
-        }
-        piece += 1;
+        emit(s, s.event.flags & DNS_SLOW != 0);
+        s.event.seq = s.event.seq.wrapping_add(size);
+        s.cursor += size;
+        true
     }
-    emit::lost(emit::LOST_DNS_EVENTS);
 }

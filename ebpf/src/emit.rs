@@ -3,14 +3,17 @@
 use aya_ebpf::helpers::bpf_jiffies64;
 use egret_common::{
     event::FlowEvent,
-    judge::Judgement,
-    maps::{Counter, Destination, DestinationKey, ENDPOINT_REPORT, Endpoint, SocketStamp, counter_index},
-    net::{Addr, Direction, proto},
-    packet::Parsed,
-    verdict::{DropReason, Verdict},
+    judge::{Judgement, Work},
+    maps::{
+        CONFIG_EVENTS, Counter, Destination, DestinationKey, ENDPOINT_REPORT, Endpoint, STAMP_SERVES, SocketStamp,
+        counter_index,
+    },
+    net::{Direction, proto},
+    packet::Packet,
+    verdict::DropReason,
 };
 
-use crate::{maps, tables::boot_ns};
+use crate::{ctx::Skb, maps, sock, tables::boot_ns};
 
 /// Index into `LOST`.
 pub const LOST_FLOW_EVENTS: u32 = 0;
@@ -64,23 +67,15 @@ fn add(to: *mut u64, by: u64) {
     }
 }
 
-/// Who made the socket, as far as it is known.
-#[inline(always)]
-pub fn stamp_of(stamp: Option<&SocketStamp>) -> SocketStamp {
-    match stamp {
-        Some(stamp) => *stamp,
-        None => SocketStamp::default(),
-    }
-}
-
 /// Tells user space about a new flow or a drop.
 #[inline(never)]
-pub fn flow_event(endpoint: &Endpoint, parsed: &Parsed, verdict: &Judgement, meta: &Meta) {
+pub fn flow_event(endpoint: &Endpoint, work: &Work, len: u32, stamp: &SocketStamp) {
     let Some(mut record) = maps::FLOW_EVENTS.reserve(0) else {
         lost(LOST_FLOW_EVENTS);
         return;
     };
-    let out = meta.direction == Direction::Egress as u32;
+    let (parsed, verdict) = (&work.parsed, &work.judgement);
+    let out = matches!(work.direction, Direction::Egress);
     record.write(FlowEvent {
         time: boot_ns(),
         local: if out { parsed.src } else { parsed.dst },
@@ -90,69 +85,80 @@ pub fn flow_event(endpoint: &Endpoint, parsed: &Parsed, verdict: &Judgement, met
         class: verdict.class,
         cookie: verdict.cookie,
         age: verdict.age,
-        pid: meta.stamp.pid,
-        len: meta.len,
+        pid: stamp.pid,
+        len,
         local_port: if out { parsed.sport } else { parsed.dport },
         remote_port: if out { parsed.dport } else { parsed.sport },
         proto: parsed.proto,
-        direction: meta.direction as u8,
+        direction: work.direction as u8,
         verdict: verdict.verdict as u8,
-        reason: reason(verdict),
+        reason: verdict.reason as u8,
         tcp_flags: parsed.tcp_flags,
         pad: [0; 3],
-        comm: meta.stamp.comm,
+        comm: stamp.comm,
     });
     record.submit(aya_ebpf::bindings::BPF_RB_NO_WAKEUP as u64);
 }
 
-/// What an event says beside the packet.
-#[derive(Clone, Copy)]
-pub struct Meta {
-    /// [`Direction`] as a number.
-    pub direction: u32,
+/// Counts a judgement and, at the moments that matter, writes the event and the report's entry. `question`: hash of
+/// the DNS question in the packet, or 0.
+#[inline(always)]
+pub fn account(packet: &Skb, endpoint: &Endpoint, work: &Work, question: u64) {
+    let wanted = count(endpoint.id, work.direction, work.judgement.reason as u8, packet.len());
+    if work.judgement.fresh != 0 {
+        fresh(packet, endpoint, work, question, wanted as u32);
+    }
+}
+
+#[inline(never)]
+fn fresh(packet: &Skb, endpoint: &Endpoint, work: &Work, question: u64, wanted: u32) {
+    // SAFETY: the context pointer that the kernel gave us.
+    let owner = sock::stamp(unsafe { (*packet.skb).__bindgen_anon_2.sk }.cast());
+    let mut stamp = SocketStamp::default();
+    if let Some(owner) = owner {
+        stamp = *owner;
+        if matches!(work.direction, Direction::Ingress) && work.parsed.proto == proto::UDP {
+            owner.flags |= STAMP_SERVES;
+        }
+    }
+    tell(endpoint, work, &Facts { question, len: packet.len(), wanted: wanted != 0 }, &stamp);
+}
+
+/// What is told beside the judgement.
+pub struct Facts {
+    /// Hash of the DNS question, or 0.
+    pub question: u64,
     /// Bytes from the network header on.
     pub len: u32,
-    /// Creator of the socket.
-    pub stamp: SocketStamp,
-    /// Hash of the DNS question in the packet; 0 = none.
-    pub question: u64,
+    /// The event is within its rate.
+    pub wanted: bool,
 }
 
-/// Reason number of a judgement; 0 = forwarded.
-#[inline(always)]
-pub fn reason(judgement: &Judgement) -> u8 {
-    match judgement.reason {
-        Some(reason) => reason as u8,
-        None => 0,
-    }
-}
-
-/// Counts a judgement and, at the moments that matter, writes the event and the report's entry.
-#[inline(always)]
-pub fn account(endpoint: &Endpoint, parsed: &Parsed, judgement: &Judgement, meta: &Meta) {
-    let direction = if meta.direction == 0 { Direction::Egress } else { Direction::Ingress };
-    let wanted = count(endpoint.id, direction, reason(judgement), meta.len);
-    if !judgement.fresh {
-        return;
-    }
-    if wanted && maps::CONFIG.load().flags & egret_common::maps::CONFIG_EVENTS != 0 {
-        flow_event(endpoint, parsed, judgement, meta);
+/// Writes the event and the report's entry.
+#[inline(never)]
+pub fn tell(endpoint: &Endpoint, work: &Work, facts: &Facts, stamp: &SocketStamp) {
+    if facts.wanted && maps::CONFIG.load().flags & CONFIG_EVENTS != 0 {
+        flow_event(endpoint, work, facts.len, stamp);
     }
     if endpoint.flags & ENDPOINT_REPORT != 0 {
-        let (remote, port) =
-            if meta.direction == 0 { (parsed.dst, parsed.dport) } else { (parsed.src, parsed.dport) };
-        let refused = matches!(judgement.reason, Some(DropReason::QueryRefused));
-        let key = DestinationKey {
-            remote,
-            endpoint: endpoint.id,
-            port,
-            proto: if refused { proto::DNS_QUERY } else { parsed.proto },
-            reason: reason(judgement),
-            pid: meta.stamp.pid,
-            direction: meta.direction,
-            name: if refused { meta.question } else { 0 },
-        };
-        destination(&key, judgement, &meta.stamp.comm);
+        destination(&destination_key(endpoint, work, facts.question, stamp.pid), &work.judgement, &stamp.comm);
+    }
+}
+
+/// The report's key for a packet.
+#[inline(always)]
+fn destination_key(endpoint: &Endpoint, work: &Work, question: u64, pid: u32) -> DestinationKey {
+    let refused = work.judgement.reason == DropReason::QueryRefused as u32;
+    let out = matches!(work.direction, Direction::Egress);
+    DestinationKey {
+        remote: if out { work.parsed.dst } else { work.parsed.src },
+        endpoint: endpoint.id,
+        port: work.parsed.dport,
+        proto: if refused { proto::DNS_QUERY } else { work.parsed.proto },
+        reason: work.judgement.reason as u8,
+        pid,
+        direction: work.direction as u32,
+        name: if refused { question } else { 0 },
     }
 }
 
@@ -184,16 +190,4 @@ pub fn destination(key: &DestinationKey, judgement: &Judgement, comm: &[u8; 16])
         // SAFETY: a map value.
         add(unsafe { &raw mut (*entry).count }, 1);
     }
-}
-
-/// For refused queries and connects, which have no packet of their own.
-#[inline(always)]
-pub fn report_key(endpoint: &Endpoint, remote: Addr, port: u16, proto: u8, reason: u8) -> DestinationKey {
-    DestinationKey { remote, endpoint: endpoint.id, port, proto, reason, pid: 0, direction: 0, name: 0 }
-}
-
-/// A judgement for [`destination`] when there was none.
-#[inline(always)]
-pub fn plain(verdict: Verdict) -> Judgement {
-    Judgement { verdict, reason: None, fresh: true, flow_flags: 0, class: 0, cookie: 0, age: 0, forward: true }
 }

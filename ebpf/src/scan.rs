@@ -2,7 +2,7 @@
 
 use core::ffi::{c_long, c_void};
 
-use aya_ebpf::helpers::bpf_loop;
+use aya_ebpf::{bindings::__sk_buff, helpers::bpf_loop};
 use egret_common::dns::{Driver, Scratch, Step};
 
 use crate::maps;
@@ -27,6 +27,53 @@ unsafe extern "C" fn turn<S: Step>(_index: u64, context: *mut *mut Scratch) -> c
     // SAFETY: the context that `repeat` passes.
     let scratch = unsafe { &mut **context };
     if S::step(scratch) { 0 } else { 1 }
+}
+
+/// A loop over the scratch and the packet.
+#[repr(C)]
+pub struct PacketLoop {
+    scratch: *mut Scratch,
+    skb: *mut __sk_buff,
+}
+
+/// One turn of a loop over the scratch and the packet.
+pub trait PacketStep {
+    /// True: go on.
+    fn step(scratch: &mut Scratch, skb: *mut __sk_buff) -> bool;
+}
+
+/// As [`BpfLoop`], for steps that read the packet.
+#[inline(always)]
+pub fn repeat_with_packet<S: PacketStep>(scratch: &mut Scratch, skb: *mut __sk_buff, max: u32) {
+    let mut context = PacketLoop { scratch, skb };
+    let callback: unsafe extern "C" fn(u64, *mut PacketLoop) -> c_long = packet_turn::<S>;
+    // SAFETY: as for `BpfLoop`.
+    unsafe {
+        bpf_loop(max, callback as *mut c_void, (&raw mut context).cast(), 0);
+    }
+}
+
+unsafe extern "C" fn packet_turn<S: PacketStep>(_index: u64, context: *mut PacketLoop) -> c_long {
+    // SAFETY: the context that `repeat_with_packet` passes.
+    let (scratch, skb) = unsafe { (&mut *(*context).scratch, (*context).skb) };
+    if S::step(scratch, skb) { 0 } else { 1 }
+}
+
+/// A loop over a closure. What the closure captures stands on the stack: pointers, and numbers that the verifier does
+/// not know.
+#[inline(always)]
+pub fn repeat<F: FnMut(u32) -> bool>(max: u32, mut turn: F) {
+    let callback: unsafe extern "C" fn(u64, *mut F) -> c_long = closure_turn::<F>;
+    // SAFETY: as for `BpfLoop`.
+    unsafe {
+        bpf_loop(max, callback as *mut c_void, (&raw mut turn).cast(), 0);
+    }
+}
+
+unsafe extern "C" fn closure_turn<F: FnMut(u32) -> bool>(index: u64, turn: *mut F) -> c_long {
+    // SAFETY: the context that `repeat` passes.
+    let turn = unsafe { &mut *turn };
+    if turn(index as u32) { 0 } else { 1 }
 }
 
 /// A free slot of the egress scratch on this CPU; `None` = all in use (counted by the caller).

@@ -11,19 +11,14 @@ use aya_ebpf::{
     programs::{SockAddrContext, SockContext},
 };
 use egret_common::{
-    decide::Question,
-    judge::{Judgement, judge_connect, refusal},
-    maps::{ENDPOINT_REJECT, ENDPOINT_REPORT, Endpoint, STAMP_SERVES, SocketStamp},
+    decide::{Decision, Question},
+    judge::{Work, judge_connect, refusal},
+    maps::{ENDPOINT_REJECT, Endpoint, STAMP_SERVES, SocketStamp},
     net::{Addr, Direction, proto},
     verdict::Verdict,
 };
 
-use crate::{
-    emit::{self, Meta},
-    grant,
-    maps,
-    tables::Maps,
-};
+use crate::{emit, grant, maps, tables::Maps};
 
 const EPERM: i32 = 1;
 const SOCK_STREAM: u32 = 1;
@@ -170,50 +165,39 @@ fn fast_answer(ctx: *mut bpf_sock_addr, remote: Addr, protocol: u8) -> i32 {
     }
     let port = u16::from_be(port as u16);
     let question = Question { remote, direction: Direction::Egress, proto: protocol, port };
-    deny(endpoint, &question, &emit::stamp_of(owner.as_deref()))
-}
-
-#[inline(never)]
-fn deny(endpoint: &Endpoint, question: &Question, stamp: &SocketStamp) -> i32 {
-    let decision = judge_connect(&Maps, endpoint, question);
-    let Some(reason) = decision.deny else {
-        return ALLOW;
-    };
-    // An answer is still on its way through the agent: TCP's own retry will find the grant.
-    if pending(endpoint.id) {
+    let zero = endpoint.zero;
+    let mut decision = Decision { deny: zero, class: zero, cookie: zero, age: zero };
+    judge_connect(&Maps, endpoint, &question, &mut decision);
+    // While an answer is on its way through the agent, the packet is dropped in silence: TCP's retry finds the grant.
+    if decision.deny == 0 || pending(endpoint.id) {
         return ALLOW;
     }
-    let judgement = Judgement {
-        reason: Some(reason),
-        class: decision.class,
-        cookie: decision.cookie,
-        age: decision.age,
-        ..emit::plain(Verdict::Dropped)
-    };
-    emit::count(endpoint.id, Direction::Egress, reason as u8, 0);
-    if endpoint.flags & ENDPOINT_REPORT != 0 {
-        let mut key = emit::report_key(endpoint, question.remote, question.port, question.proto, reason as u8);
-        key.pid = stamp.pid;
-        emit::destination(&key, &judgement, &stamp.comm);
-    }
-    event(endpoint, question, &judgement, stamp);
+    deny(endpoint, &question, &decision, owner.as_deref());
     // SAFETY: a helper with a number.
     unsafe { bpf_set_retval(-EPERM) };
     0
 }
 
-#[inline(always)]
-fn event(endpoint: &Endpoint, question: &Question, judgement: &Judgement, stamp: &SocketStamp) {
-    if maps::CONFIG.load().flags & egret_common::maps::CONFIG_EVENTS == 0 {
-        return;
-    }
-    let parsed = egret_common::packet::Parsed {
-        dst: question.remote,
-        dport: question.port,
-        proto: question.proto,
-        ..Default::default()
+/// Counts and reports a connect or datagram that is refused before it becomes a packet.
+#[inline(never)]
+fn deny(endpoint: &Endpoint, question: &Question, decision: &Decision, owner: Option<&SocketStamp>) {
+    let mut work = Work::new(endpoint, Direction::Egress);
+    work.parsed.dst = question.remote;
+    work.parsed.dport = question.port;
+    work.parsed.proto = question.proto;
+    let judgement = &mut work.judgement;
+    judgement.verdict = Verdict::Dropped as u32;
+    judgement.reason = decision.deny;
+    judgement.class = decision.class;
+    judgement.cookie = decision.cookie;
+    judgement.age = decision.age;
+    judgement.fresh = 1;
+    let stamp = match owner {
+        Some(stamp) => *stamp,
+        None => SocketStamp::default(),
     };
-    emit::flow_event(endpoint, &parsed, judgement, &Meta { direction: 0, len: 0, stamp: *stamp, question: 0 });
+    let wanted = emit::count(endpoint.id, Direction::Egress, decision.deny as u8, 0);
+    emit::tell(endpoint, &work, &emit::Facts { question: 0, len: 0, wanted }, &stamp);
 }
 
 /// True while an answer of this endpoint is with the agent.

@@ -21,6 +21,7 @@ use crate::{maps, scan};
 /// All maps. Zero-sized: passing it costs nothing.
 pub struct Maps;
 
+// Look-ups that need a key on the stack are frames of their own.
 impl Tables for Maps {
     #[inline(always)]
     fn rules(&self, key: &RuleKey) -> Option<&RuleChunk> {
@@ -28,19 +29,19 @@ impl Tables for Maps {
         unsafe { maps::RULES.get(key) }
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn cidr_class(&self, set: u32, addr: &Addr) -> Option<u32> {
         let key = Key { prefix_len: 160, data: CidrKey { set, addr: addr.words() } };
         maps::CIDR_CLASSES.get(&key).copied()
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn identity(&self, addr: &Addr) -> Option<u32> {
         // SAFETY: read at once; a recycled slot gives another address's identity for the time of an update.
         unsafe { maps::IDENTITIES.get(addr) }.copied()
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn grants(&self, endpoint: u32, addr: &Addr) -> Option<&Grants> {
         // SAFETY: slots are single words; an entry is removed only when all of them have long expired.
         unsafe { maps::GRANTS.get(GrantKey { addr: *addr, endpoint, pad: 0 }) }
@@ -51,7 +52,7 @@ impl Tables for Maps {
         grant::ticks(boot_ns())
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn trusted_resolver(&self, addr: &Addr, port: u16) -> bool {
         maps::TRUSTED_RESOLVERS.get_ptr(ResolverKey { addr: *addr, port, pad: [0; 3] }).is_some()
     }
@@ -59,6 +60,11 @@ impl Tables for Maps {
     #[inline(always)]
     fn opaque(value: u32) -> u32 {
         scan::opaque(value)
+    }
+
+    #[inline(always)]
+    fn repeat<F: FnMut(u32) -> bool>(max: u32, turn: F) {
+        scan::repeat(max, turn);
     }
 
     #[inline(always)]

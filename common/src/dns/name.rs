@@ -11,8 +11,6 @@ pub(super) const NAME_STEPS: u32 = 256;
 pub(super) const CHECK_STEPS: u32 = 160;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-/// Text of position 0 of the name stands here in `Scratch::rev`; text runs backwards from it.
-const REV_TOP: u32 = 4 + 255;
 
 /// The name tables.
 pub trait Names {
@@ -58,6 +56,7 @@ pub(super) fn read_question<D: Driver>(s: &mut Scratch) -> bool {
     s.exact = WireName([0; crate::maps::NAME_CAP]);
     s.at = 12;
     s.name_len = 0;
+    s.rev_at = 255;
     s.label_left = 0;
     s.labels = 0;
     s.odd = 0;
@@ -108,7 +107,9 @@ impl Step for QuestionName {
             text = c;
         }
         s.exact.0[(len & 255) as usize] = c;
-        s.rev[(REV_TOP - (len & 255)) as usize] = text;
+        // Text runs backwards from a fixed place, behind the four bytes of a prefix length.
+        s.rev[(4 + (s.rev_at & 255)) as usize] = text;
+        s.rev_at = s.rev_at.wrapping_sub(1);
         s.question = fold(s.question, c);
         s.name_len = len + 1;
         s.at = at + 1;

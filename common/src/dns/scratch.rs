@@ -35,6 +35,8 @@ pub struct Scratch {
     pub event: DnsEvent,
     /// The message. Bytes behind `len` are left over from earlier ones.
     pub msg: [u8; MSG_CAP + SLACK],
+    /// Key of `DNS_QUERIES` for the message at hand.
+    pub query: crate::maps::QueryKey,
     /// The question's name, lower case, wire order.
     pub exact: WireName,
     /// The question's name as text, reversed, ending at a fixed place; see [`Scratch::suffix_key`].
@@ -47,6 +49,9 @@ pub struct Scratch {
     pub(super) at: u32,
     /// Bytes of the question's name without the root.
     pub name_len: u32,
+    /// Where the next byte of the reversed text goes. A counter of its own: computed from `name_len`, the compiler
+    /// would subtract from the pointer, and the verifier lose its bounds.
+    pub(super) rev_at: u32,
     pub(super) label_left: u32,
     /// Labels of the question's name.
     pub labels: u32,
@@ -80,8 +85,12 @@ pub struct Scratch {
     pub(super) name_end: u32,
     pub(super) name_done: u32,
     pub(super) options_end: u32,
-    /// For the caller's own loop over the addresses.
+    /// For the caller's own loops: where it is.
     pub cursor: u32,
+    /// For the caller's own loops: where it ends.
+    pub cursor_end: u32,
+    /// For the caller's own loops: what it found.
+    pub found: u32,
 }
 
 impl Scratch {
@@ -109,6 +118,20 @@ impl Scratch {
                 comm: [0; 16],
             },
             msg: [0; MSG_CAP + SLACK],
+            query: crate::maps::QueryKey {
+                flow: crate::maps::FlowKey {
+                    local: crate::net::Addr { hi: 0, lo: 0 },
+                    remote: crate::net::Addr { hi: 0, lo: 0 },
+                    endpoint: 0,
+                    local_port: 0,
+                    remote_port: 0,
+                    proto: 0,
+                    pad: 0,
+                },
+                question: 0,
+                txid: 0,
+                pad: [0; 3],
+            },
             exact: WireName([0; crate::maps::NAME_CAP]),
             rev: [0; REV_CAP],
             edges: [Edge { from: 0, to: 0, ttl: 0 }; EDGE_CAP],
@@ -116,6 +139,7 @@ impl Scratch {
             len: 0,
             at: 0,
             name_len: 0,
+            rev_at: 0,
             label_left: 0,
             labels: 0,
             odd: 0,
@@ -142,6 +166,8 @@ impl Scratch {
             name_done: 0,
             options_end: 0,
             cursor: 0,
+            cursor_end: 0,
+            found: 0,
         }
     }
 

@@ -110,7 +110,7 @@ impl Bench {
         let view = View { desired: &self.compiled.desired, grants: &grants, now: NOW };
         let question =
             Question { remote: addr(s.remote), direction: s.direction, proto: s.proto, port: s.port };
-        match decide(&view, &self.compiled.desired.endpoints[&1], &question).deny {
+        match decision_of(&view, &self.compiled.desired.endpoints[&1], &question).reason() {
             None => Verdict::Allow,
             Some(reason) => Verdict::Deny(reason),
         }

@@ -50,7 +50,7 @@ fn by_maps(compiled: &Compiled, book: &mut Book, probe: &Probe, known: &[KnownNa
         proto: probe.proto,
         port: probe.port,
     };
-    match decide(&view, &compiled.desired.endpoints[&1], &question).deny {
+    match decision_of(&view, &compiled.desired.endpoints[&1], &question).reason() {
         None => Verdict::Allow,
         Some(reason) => Verdict::Deny(reason),
     }
