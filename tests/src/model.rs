@@ -218,11 +218,10 @@ impl Packet for Slice<'_> {
         self.0.len() as u32
     }
 
-    fn load<const N: usize>(&self, offset: u32, into: &mut Bytes<N>) -> bool {
+    fn read<const N: usize, R>(&self, offset: u32, with: impl FnOnce(&Bytes<N>) -> R) -> Option<R> {
         let offset = offset as usize;
-        let Some(bytes) = self.0.get(offset..offset + N) else { return false };
-        into.0.copy_from_slice(bytes);
-        true
+        let bytes = self.0.get(offset..offset + N)?.try_into().ok()?;
+        Some(with(&Bytes(bytes)))
     }
 }
 

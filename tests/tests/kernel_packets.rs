@@ -180,7 +180,7 @@ fn p_a07_a_mapped_address_is_its_ipv4_address() {
     let mut pair = pair("policies");
     let syn = |to: &str| Packet::tcp(("::ffff:10.0.0.1", 4000), (to, 443), tcp::SYN);
     check(&mut pair, &syn("::ffff:192.0.2.70"), PASS);
-    check(&mut pair, &syn("::ffff:192.0.2.170"), Err(DropReason::NoRule));
+    check(&mut pair, &syn("::ffff:192.0.2.170"), Err(DropReason::NameUnresolved));
     let key = pair.model.flows.borrow().keys().next().copied().expect("a flow");
     assert_eq!((key.local, key.remote), (Addr::from_v4([10, 0, 0, 1]), Addr::from_v4([192, 0, 2, 70])));
     assert_eq!(pair.model.desired.identities.values().filter(|id| **id == identity::HOST).count(), 1);

@@ -130,7 +130,7 @@ const ALLOW: [&str; 8] = [
     "**.many.example",
     "sub*.slow.example:443",
     "192.0.2.0/25:443",
-    "2001:db8:a::/48:1000-2000/udp",
+    "[2001:db8:a::/48]:1000-2000/udp",
     "example:8080",
     "_srv._tcp.api.example:443",
 ];
