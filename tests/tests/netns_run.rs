@@ -166,7 +166,8 @@ fn run_trusts_a_further_resolver_only_when_told() {
 fn run_as_another_user() {
     let Some(lab) = Lab::start() else { return };
     let run = lab.egret().allow("api.example.com").args(&["--user", "nobody"]);
-    let ids = run.run(&Cmd::sh("id -u; curl -sS http://api.example.com/; curl -sS -m 3 http://192.0.2.99/"));
+    let ids =
+        run.run(&Cmd::sh("id -u; curl -4 -sS http://api.example.com/; curl -sS -m 3 http://192.0.2.99/"));
     assert!(ids.outcome.stdout.starts_with("65534\nreached 192.0.2.10:80"), "{:?}", ids.outcome);
     assert_eq!(ids.report.row("tcp", "192.0.2.99:80").process, "curl");
 }

@@ -141,8 +141,11 @@ fn s_a05_a_hidden_second_host_is_named_with_its_remedy() {
     assert!(row.suggestion.contains("assets.cdn.example"), "{row:?}");
     let audited = lab.egret().allow("git.example:80").audit().run(&script);
     audited.outcome.expect_success();
-    let row = audited.report.row("tcp", "192.0.2.82:80");
-    assert_eq!((row.name.as_str(), row.port), ("assets.cdn.example", 80), "{row:?}");
+    // The same row; what CMD did with the answer stands inside it and sharpens the remedy.
+    let row = audited.report.row_of_name("assets.cdn.example");
+    assert_eq!((row.process.as_str(), row.reason.as_str()), ("curl", "QueryRefused"), "{row:?}");
+    assert_eq!(row.suggestion, "--allow assets.cdn.example:80");
+    assert_eq!(row.then, ["tcp 192.0.2.82:80"]);
     let opened = lab.egret().args(&row.suggestion.split_whitespace().collect::<Vec<_>>());
     let opened = opened.allow("git.example:80").run(&script);
     opened.outcome.expect_success();
