@@ -91,7 +91,8 @@ mod tests {
     #[test]
     fn resolvers_with_and_without_a_port() {
         let args = ["192.0.2.53", "192.0.2.53:5353", "2001:db8::53", "[2001:db8::53]:5353", "[2001:db8::53]"];
-        let args: Vec<&str> = args.iter().flat_map(|a| ["--trusted-resolver", *a]).chain(["--", "x"]).collect();
+        let args: Vec<&str> =
+            args.iter().flat_map(|a| ["--trusted-resolver", *a]).chain(["--", "x"]).collect();
         let shown: Vec<String> =
             run(&args).expect("valid").trusted_resolver.iter().map(ToString::to_string).collect();
         let v6 = "[2001:db8::53]:53";
