@@ -16,7 +16,7 @@ use egret_tests::arena::{Arena, ENDPOINT};
 use egret_tests::dnsd::raw::{self, rtype};
 use egret_tests::model::{
     Pair,
-    setup::{Setup, classes},
+    setup::{Setup, class_of},
 };
 use egret_tests::packet::{Packet, tcp};
 
@@ -51,7 +51,7 @@ fn ticks_now(arena: &Arena) -> u32 {
 #[test]
 fn the_longest_lifetime_stays_whoever_comes_last() {
     let arena = arena(Sizes::run());
-    let class = *classes(&Setup::named("run").state()).keys().next().expect("a class");
+    let class = class_of(&Setup::named("run").state(), "api.example");
     let now = ticks_now(&arena);
     assert!(arena.grant(ENDPOINT, v4(1), class, now + 5000).expect("runs"));
     assert!(arena.grant(ENDPOINT, v4(1), class, now + 100).expect("runs"), "a shorter one is no error");
@@ -99,7 +99,7 @@ fn a_sweep_removes_what_is_over_and_nothing_else() {
 #[test]
 fn grants_and_sweeps_race_with_the_learner() {
     let arena = arena(Sizes::run());
-    let class = *classes(&Setup::named("run").state()).keys().next().expect("a class");
+    let class = class_of(&Setup::named("run").state(), "api.example");
     let (done, far) = (AtomicBool::new(false), ticks_now(&arena) + 100_000);
     let addresses: Vec<String> = (1..=40).map(|n| format!("192.0.2.{n}")).collect();
     std::thread::scope(|scope| {
@@ -143,7 +143,7 @@ fn l_a03_a_full_table_is_counted_and_named_and_harms_nobody_else() {
     let state = Setup::named("run").state();
     let sizes = Sizes { grants: 64, ..Sizes::run() };
     let mut pair = Pair::new(state.desired().clone(), CONFIG_EVENTS, sizes);
-    let class = *classes(&state).iter().find(|(_, name)| **name == "api.example").expect("a class").0;
+    let class = class_of(&state, "api.example");
     let now = pair.now();
     let syn = |to: &str| Packet::tcp(("10.0.0.1", 50_000), (to, 443), tcp::SYN).build();
     let denied = pair.packet(Direction::Egress, &syn("198.51.100.200"));

@@ -1,7 +1,7 @@
 //! The ring buffers: what wakes a waiting reader and what does not, and what becomes of records that do not fit.
 
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use egret::datapath::Sizes;
 use egret_common::{
@@ -33,15 +33,20 @@ fn awake(ring: &impl AsFd) -> bool {
     poll(&mut fds, PollTimeout::ZERO).expect("poll") == 1
 }
 
-/// Waits in another thread while `act` happens; true if it was woken within a second.
+/// How long a waiter waits.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Waits in another thread while `act` happens; true if it was woken before its time was over.
 fn wakes(ring: &(impl AsFd + Sync), act: impl FnOnce()) -> bool {
     std::thread::scope(|scope| {
         let (ready, go) = std::sync::mpsc::channel();
         let waiter = scope.spawn(move || {
             let mut fds = [PollFd::new(ring.as_fd(), PollFlags::POLLIN)];
             ready.send(()).expect("heard");
-            // Poll looks once before it sleeps: only an empty ring makes it wait.
-            poll(&mut fds, PollTimeout::from(1000u16)).expect("poll") == 1
+            // Poll looks before it sleeps and once more when its time is over: only the time tells a wake-up.
+            let start = Instant::now();
+            let limit = PollTimeout::try_from(PATIENCE).expect("a short time");
+            poll(&mut fds, limit).expect("poll") == 1 && start.elapsed() < PATIENCE
         });
         go.recv().expect("the waiter starts");
         asleep();

@@ -101,9 +101,7 @@ impl Datapath {
 
     fn load_into(options: &Options, dir: PathBuf, hz: u32) -> Result<Self, LoadError> {
         let mut ebpf = create(options, hz)?;
-        for name in program_names() {
-            load_program(&mut ebpf, name)?;
-        }
+        load_programs(&mut ebpf)?;
         let mut map_ids = BTreeMap::new();
         for name in MAPS {
             let map = ebpf.map(name).ok_or(LoadError::Missing { kind: "map", name })?;
@@ -181,9 +179,27 @@ fn create(options: &Options, hz: u32) -> Result<Ebpf, LoadError> {
     loader.load(OBJECT).map_err(|error| LoadError::Object(chain(&error)))
 }
 
-fn load_program(ebpf: &mut Ebpf, name: &'static str) -> Result<(), LoadError> {
-    let missing = LoadError::Missing { kind: "program", name };
-    let result = match ebpf.program_mut(name).ok_or(missing)? {
+/// Loads all programs, each in a thread of its own: the verifier takes up to a second for one.
+fn load_programs(ebpf: &mut Ebpf) -> Result<(), LoadError> {
+    if let Some(name) = program_names().find(|name| ebpf.program(name).is_none()) {
+        return Err(LoadError::Missing { kind: "program", name });
+    }
+    std::thread::scope(|scope| {
+        let ours = ebpf
+            .programs_mut()
+            .filter_map(|(name, program)| Some((program_names().find(|ours| *ours == name)?, program)));
+        let loads: Vec<_> =
+            ours.map(|(name, program)| (name, scope.spawn(move || load_program(program, name)))).collect();
+        let done = |(name, load): (_, std::thread::ScopedJoinHandle<'_, _>)| {
+            load.join().unwrap_or_else(|_| Err(refused(name, "the loading thread panicked".to_owned(), "")))
+        };
+        // Every thread is waited for; the first error is told.
+        loads.into_iter().map(done).fold(Ok(()), Result::and)
+    })
+}
+
+fn load_program(program: &mut Program, name: &'static str) -> Result<(), LoadError> {
+    let result = match program {
         Program::CgroupSkb(program) => program.load(),
         Program::CgroupSock(program) => program.load(),
         Program::CgroupSockAddr(program) => program.load(),

@@ -40,7 +40,8 @@ fn empty<const K: usize, const V: usize>(map: &mut Map) {
         for key in keys {
             match map.remove(&key) {
                 Ok(()) | Err(MapError::KeyNotFound) => {}
-                Err(MapError::SyscallError(error)) if error.io_error.raw_os_error() == Some(libc::ENOENT) => {}
+                Err(MapError::SyscallError(error)) if error.io_error.raw_os_error() == Some(libc::ENOENT) => {
+                }
                 Err(error) => panic!("{error}"),
             }
         }

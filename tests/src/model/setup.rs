@@ -1,10 +1,11 @@
 //! Policies to try kernel and model under: small ones that meet every branch of the decision.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use egret_common::maps::{
-    ENDPOINT_AUDIT, ENDPOINT_LOOPBACK, ENDPOINT_QUERY_FILTER, ENDPOINT_REJECT, ENDPOINT_REPORT,
+use egret_common::{
+    ids::CLASS_QUERY_ONLY,
+    maps::{ENDPOINT_AUDIT, ENDPOINT_LOOPBACK, ENDPOINT_QUERY_FILTER, ENDPOINT_REJECT, ENDPOINT_REPORT},
 };
 use egret_core::{
     allow::AllowRule,
@@ -193,9 +194,16 @@ fn yaml(text: &str) -> Vec<Policy> {
     loaded.policies
 }
 
-/// Every name class of a compiled policy that opens something, by an example.
-pub fn classes(state: &State) -> BTreeMap<u32, &'static str> {
-    let class = |name: &&'static str| Some((state.desired().name_class(&Name::from_dns(name).ok()?), *name));
-    let known = NAMES.iter().filter_map(class);
-    known.filter(|(class, _)| *class != 0 && class & egret_common::ids::CLASS_QUERY_ONLY == 0).collect()
+/// Class of a name under a compiled policy; panics for a name that opens nothing.
+#[track_caller]
+pub fn class_of(state: &State, name: &str) -> u32 {
+    let class = state.desired().name_class(&Name::from_dns(name).expect("a name"));
+    assert!(class != 0 && class & CLASS_QUERY_ONLY == 0, "{name} has class {class:#x}");
+    class
+}
+
+/// Every name class of a compiled policy that opens something.
+pub fn classes(state: &State) -> BTreeSet<u32> {
+    let class = |name: &&str| Some(state.desired().name_class(&Name::from_dns(name).ok()?));
+    NAMES.iter().filter_map(class).filter(|class| *class != 0 && class & CLASS_QUERY_ONLY == 0).collect()
 }
