@@ -57,7 +57,9 @@ pub fn scan_answer<D: Driver>(s: &mut Scratch) -> Outcome {
         return Outcome::Unreadable;
     }
     let (answers, authorities, additional) = (s.be16(6), s.be16(8), s.be16(10));
+    // The scratch still holds what an earlier message left.
     s.address_count = 0;
+    s.edge_count = 0;
     if answers == 0 || flags & 0x000f != 0 {
         return Outcome::Proven;
     }
