@@ -216,6 +216,40 @@ fn query_for(answer: &[u8], edns: bool) -> Vec<u8> {
     query
 }
 
+/// An answer as resolvers send it: aliases in any order, every address at the end of the chain, names compressed. Some
+/// addresses are ones that no name may open.
+fn provable_dns(rng: &mut Rng, id: u16) -> Vec<u8> {
+    const FORBIDDEN: [&str; 6] =
+        ["127.0.0.1", "169.254.169.254", "203.0.113.1", "224.0.0.9", "::1", "fe80::7"];
+    let name = *rng.pick(&NAMES);
+    let mut message = raw::Message::new(id, raw::ANSWER).question(name, *rng.pick(&[rtype::A, rtype::AAAA]));
+    let mut owner = 12;
+    for index in 0..rng.below(5) {
+        let target =
+            format!("h{index}.{}", rng.pick(&["cdn.test", "example", "a.long.name.of.an.edge.test"]));
+        let ttl = rng.next_u64() as u32 >> rng.below(32);
+        let at = message.here() + 12;
+        message = message.cname(raw::Name::Pointer(owner), ttl, raw::Name::Labels(&target));
+        owner = at;
+    }
+    for _ in 0..rng.below(20) {
+        let random = if rng.one_in(2) {
+            IpAddr::from((rng.next_u64() as u32).to_be_bytes()).to_string()
+        } else {
+            format!("2001:db8:{:x}::{:x}", rng.port(), rng.port())
+        };
+        let address = if rng.one_in(8) { (*rng.pick(&FORBIDDEN)).to_owned() } else { random };
+        let ttl = rng.next_u64() as u32 >> rng.below(32);
+        message = message.address(raw::Name::Pointer(owner), ttl, &address);
+    }
+    if rng.one_in(4) {
+        let (host, at) = (raw::Name::Labels("ns.example"), message.here() + 12);
+        message = message.section(2).record(raw::QNAME, rtype::NS, 60, &host.bytes());
+        message = message.section(3).address(raw::Name::Pointer(at), 60, "192.0.2.253");
+    }
+    if rng.one_in(2) { message.section(3).opt(1232).finish() } else { message.finish() }
+}
+
 fn datagram(from: (IpAddr, u16), to: (IpAddr, u16), payload: &[u8]) -> Vec<u8> {
     Packet::between(from.0, to.0, L4::Udp(from.1, to.1, payload.to_vec())).build()
 }
@@ -223,11 +257,11 @@ fn datagram(from: (IpAddr, u16), to: (IpAddr, u16), payload: &[u8]) -> Vec<u8> {
 /// One exchange with a resolver; the answer that the kernel and the model learned from, if they did.
 fn exchange(pair: &mut Pair, rng: &mut Rng, seen: &mut Seen) {
     let (id, port) = (rng.port(), 40_000 + rng.port() % 4);
-    let good = random_dns(rng, id, &NAMES);
+    let good = if rng.one_in(3) { random_dns(rng, id, &NAMES) } else { provable_dns(rng, id) };
     let edns = rng.one_in(2);
     let mut query = query_for(&good, edns);
     let mut answer = good.clone();
-    if rng.one_in(2) {
+    if rng.one_in(3) {
         answer = mutate(rng, &good);
     }
     if rng.one_in(4) {
