@@ -36,5 +36,9 @@ pub const fn is_name_class(class: ClassId) -> bool {
     class >= CLASS_NAME_BASE && class < CLASS_CIDR_BASE
 }
 
-/// Bit of a name class whose names may be asked for but open nothing: policy names with a search domain appended.
+/// Bit of a name class whose names may be asked for but open nothing: names of `rules.dns` alone, and policy names with
+/// a search domain appended.
 pub const CLASS_QUERY_ONLY: ClassId = 0x0080_0000;
+/// Bit of such a class with policy names that have a search domain appended: if the resolver walks the search path
+/// itself, an alias leads to the name that is meant, which only the agent can tell (CASES W-A03).
+pub const CLASS_SEARCHED: ClassId = 0x0040_0000;

@@ -295,7 +295,7 @@ fn learn(endpoint: &Endpoint, s: &mut Scratch, outcome: Outcome) {
     s.event.class = class;
     let slow_patterns = maps::CONFIG.load().flags & CONFIG_SLOW_PATTERNS != 0;
     let unknown = class == 0 && slow_patterns && s.address_count != 0;
-    let expanded = class & ids::CLASS_QUERY_ONLY != 0 && s.has_aliases();
+    let expanded = class & ids::CLASS_SEARCHED != 0 && s.has_aliases();
     if outcome == Outcome::Slow || unknown || expanded {
         wait_for_agent(endpoint);
         s.event.flags |= DNS_SLOW;

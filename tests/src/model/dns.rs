@@ -8,7 +8,7 @@ use egret_common::{
     },
     event::{DNS_ASKED, DNS_LEARNED, DNS_REFUSED, DNS_SEGMENT, DNS_SLOW, DNS_TRUSTED, DnsEvent},
     grant::{self, GrantTime},
-    ids::{CLASS_QUERY_ONLY, ClassId},
+    ids::{CLASS_QUERY_ONLY, CLASS_SEARCHED, ClassId},
     judge::{FlowSlot, State, Work, refusal},
     maps::{
         CONFIG_SLOW_PATTERNS, ENDPOINT_QUERY_FILTER, Endpoint, FLOW_TRUSTED, GrantKey, Grants, QueryKey,
@@ -160,7 +160,7 @@ impl Model {
         pass.event.class = class;
         let slow_patterns = self.config_flags & CONFIG_SLOW_PATTERNS != 0;
         let unknown = class == 0 && slow_patterns && scratch.address_count != 0;
-        let expanded = class & CLASS_QUERY_ONLY != 0 && scratch.has_aliases();
+        let expanded = class & CLASS_SEARCHED != 0 && scratch.has_aliases();
         if outcome == Scan::Slow || unknown || expanded {
             self.wait_for_agent();
             pass.event.flags |= DNS_SLOW;

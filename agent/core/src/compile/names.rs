@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use egret_common::{
-    ids::{CLASS_NAME_BASE, CLASS_QUERY_ONLY, ClassId},
+    ids::{CLASS_NAME_BASE, CLASS_QUERY_ONLY, CLASS_SEARCHED, ClassId},
     maps::SuffixClasses,
 };
 
@@ -36,7 +36,8 @@ pub enum Role {
 /// The identity of a name class.
 pub type ClassKey = BTreeSet<Member>;
 
-/// Numbers of name classes; append-only. A class that opens nothing carries `CLASS_QUERY_ONLY`.
+/// Numbers of name classes; append-only. A class that opens nothing carries `CLASS_QUERY_ONLY`, and
+/// `CLASS_SEARCHED` if a search domain is the reason.
 #[derive(Debug, Clone, Default)]
 pub struct NameBook {
     ids: BTreeMap<ClassKey, ClassId>,
@@ -53,9 +54,8 @@ impl NameBook {
             return *id;
         }
         self.keys.push(key.clone());
-        let opens = key.iter().any(|member| member.role == Role::Opens);
-        let base = if opens { CLASS_NAME_BASE } else { CLASS_NAME_BASE | CLASS_QUERY_ONLY };
-        let id = base + self.keys.len() as ClassId;
+        let id = CLASS_NAME_BASE + self.keys.len() as ClassId;
+        let id = id | bits(&key);
         self.ids.insert(key, id);
         id
     }
@@ -87,9 +87,19 @@ impl NameBook {
     /// The patterns behind a number.
     #[must_use]
     pub fn key(&self, id: ClassId) -> Option<&ClassKey> {
-        let place = (id & !CLASS_QUERY_ONLY).checked_sub(CLASS_NAME_BASE + 1)?;
+        let place = (id & !(CLASS_QUERY_ONLY | CLASS_SEARCHED)).checked_sub(CLASS_NAME_BASE + 1)?;
         let (key, own) = self.at(place as usize)?;
         (own == id).then_some(key)
+    }
+}
+
+/// What a class's number tells the kernel beside its place.
+fn bits(key: &ClassKey) -> ClassId {
+    let has = |role: Role| key.iter().any(|member| member.role == role);
+    match (has(Role::Opens), has(Role::Searched)) {
+        (true, _) => 0,
+        (false, true) => CLASS_QUERY_ONLY | CLASS_SEARCHED,
+        (false, false) => CLASS_QUERY_ONLY,
     }
 }
 
