@@ -33,7 +33,7 @@ pub fn instances() -> Vec<Instance> {
 }
 
 /// Removes the pins in `dir` and the directory: links first, which detaches the programs. What is gone already is no
-/// error, and one file that cannot be removed keeps no other.
+/// error, and one file that cannot be removed keeps no other. The kernel lets go of the links a moment later.
 ///
 /// # Errors
 /// The first thing that could not be removed.
