@@ -39,9 +39,18 @@ pub fn scan_query<D: Driver>(s: &mut Scratch) -> Outcome {
     if answers != 0 || authorities != 0 || additional > 1 {
         return Outcome::Slow;
     }
-    begin_records(s, 0, additional);
-    D::repeat::<Record<D>>(s, 2);
-    if s.slow != 0 || s.records_left != 0 || s.at != s.len { Outcome::Slow } else { Outcome::Proven }
+    let end = if additional == 0 { s.question_end } else { opt_end(s) };
+    if end == s.len { Outcome::Proven } else { Outcome::Slow }
+}
+
+/// Offset behind the OPT record that follows the question; 0 when there is none.
+#[inline(always)]
+fn opt_end(s: &Scratch) -> u32 {
+    let at = s.question_end;
+    if at + 11 > s.len || s.byte(at) != 0 || s.be16(at + 1) != OPT {
+        return 0;
+    }
+    at + 11 + s.be16(at + 9)
 }
 
 /// Scans an answer. After `Proven` the addresses are read with [`credited`].
