@@ -3,7 +3,7 @@
 use core::ffi::{c_long, c_void};
 
 use aya_ebpf::{bindings::__sk_buff, helpers::bpf_loop};
-use egret_common::dns::{Driver, Scratch, Step};
+use egret_common::dns::{Driver, Scratch, Step, WireName};
 
 use crate::maps;
 
@@ -19,6 +19,17 @@ impl Driver for BpfLoop {
         // SAFETY: the callback has the signature that the helper calls; its context outlives the call.
         unsafe {
             bpf_loop(max, callback as *mut c_void, (&raw mut pointer).cast(), 0);
+        }
+    }
+
+    #[inline(always)]
+    fn clear(name: &mut WireName) {
+        let words = (&raw mut name.0).cast::<u64>();
+        let mut i = 0;
+        while i < size_of::<WireName>() / 8 {
+            // SAFETY: a name is 256 bytes, aligned to 8.
+            unsafe { core::ptr::write_volatile(words.add(i), 0) };
+            i += 1;
         }
     }
 }

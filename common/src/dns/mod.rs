@@ -20,6 +20,12 @@ pub use scratch::{ADDRESS_CAP, MSG_CAP, REV_CAP, Scratch, WireName};
 pub trait Driver {
     /// The loop.
     fn repeat<S: Step>(scratch: &mut Scratch, max: u32);
+
+    /// Clears a name. In the kernel by words: the compiler would call a loop over bytes.
+    #[inline(always)]
+    fn clear(name: &mut WireName) {
+        *name = WireName([0; crate::maps::NAME_CAP]);
+    }
 }
 
 /// One turn of a loop; all its state is in the scratch.

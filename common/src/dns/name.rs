@@ -53,7 +53,7 @@ pub(super) const fn fold(hash: u64, byte: u8) -> u64 {
 /// Reads the question at offset 12; false when it is no valid question.
 #[inline(always)]
 pub(super) fn read_question<D: Driver>(s: &mut Scratch) -> bool {
-    s.exact = WireName([0; crate::maps::NAME_CAP]);
+    D::clear(&mut s.exact);
     s.at = 12;
     s.name_len = 0;
     s.rev_at = 255;
