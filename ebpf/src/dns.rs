@@ -295,9 +295,13 @@ fn learn(endpoint: &Endpoint, s: &mut Scratch, outcome: Outcome) {
     s.event.class = class;
     let slow_patterns = maps::CONFIG.load().flags & CONFIG_SLOW_PATTERNS != 0;
     let unknown = class == 0 && slow_patterns && s.address_count != 0;
-    let expanded = class & ids::CLASS_SEARCHED != 0 && s.has_aliases();
+    let expanded = class & ids::CLASS_SEARCHED != 0 && s.has_aliases() && s.address_count != 0;
     if outcome == Outcome::Slow || unknown || expanded {
-        wait_for_agent(endpoint);
+        // For other names the agent cannot find anything to open either.
+        let hopeful = slow_patterns || class & ids::CLASS_SEARCHED != 0 || (class != 0 && class & ids::CLASS_QUERY_ONLY == 0);
+        if hopeful {
+            wait_for_agent(endpoint);
+        }
         s.event.flags |= DNS_SLOW;
         return;
     }

@@ -160,9 +160,12 @@ impl Model {
         pass.event.class = class;
         let slow_patterns = self.config_flags & CONFIG_SLOW_PATTERNS != 0;
         let unknown = class == 0 && slow_patterns && scratch.address_count != 0;
-        let expanded = class & CLASS_SEARCHED != 0 && scratch.has_aliases();
+        let expanded = class & CLASS_SEARCHED != 0 && scratch.has_aliases() && scratch.address_count != 0;
         if outcome == Scan::Slow || unknown || expanded {
-            self.wait_for_agent();
+            let opens = class != 0 && class & CLASS_QUERY_ONLY == 0;
+            if slow_patterns || class & CLASS_SEARCHED != 0 || opens {
+                self.wait_for_agent();
+            }
             pass.event.flags |= DNS_SLOW;
             return;
         }
