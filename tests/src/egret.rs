@@ -118,7 +118,9 @@ impl Egret {
 
     /// Starts the probe under Egret.
     pub fn session(&self) -> Guarded {
-        let session = Session::start_under(&self.place, &self.prefix());
+        let mut session = Session::start_under(&self.place, &self.prefix());
+        // Its first answer comes once the programs are loaded: no attempt's time is to hold that of the start.
+        session.open(0, 0, 0);
         Guarded { session, report: self.report.clone() }
     }
 
