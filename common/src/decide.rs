@@ -4,8 +4,8 @@
 use crate::grant::{self, GrantTime};
 use crate::ids::{self, ClassId, EndpointId, SetId, identity};
 use crate::maps::{
-    Endpoint, GRANT_SLOTS, Grants, MAX_CHUNKS, OUTCOME_ALLOW, OUTCOME_DENY, OUTCOME_NONE, PortRule, RULES_PER_CHUNK, RuleChunk,
-    RuleKey, SET_ANY, SET_CIDR, SET_IDENTITY, SET_ISOLATED, SET_NAMES, port_key,
+    Endpoint, GRANT_SLOTS, Grants, MAX_CHUNKS, OUTCOME_ALLOW, OUTCOME_DENY, OUTCOME_NONE, PortRule,
+    RULES_PER_CHUNK, RuleChunk, RuleKey, SET_ANY, SET_CIDR, SET_IDENTITY, SET_ISOLATED, SET_NAMES, port_key,
 };
 use crate::net::{Addr, Direction, proto};
 use crate::verdict::DropReason;
@@ -117,8 +117,12 @@ impl Tally<'_> {
         let zero = self.zero;
         let (class, expired) = match i {
             0 if self.features & SET_ANY != 0 => (zero, zero),
-            1 if self.features & SET_IDENTITY != 0 => (tables.identity(remote).unwrap_or(identity::WORLD), zero),
-            2 if self.features & SET_CIDR != 0 => (tables.cidr_class(self.set, remote).unwrap_or(ABSENT), zero),
+            1 if self.features & SET_IDENTITY != 0 => {
+                (tables.identity(remote).unwrap_or(identity::WORLD), zero)
+            }
+            2 if self.features & SET_CIDR != 0 => {
+                (tables.cidr_class(self.set, remote).unwrap_or(ABSENT), zero)
+            }
             0..3 => (ABSENT, zero),
             _ => {
                 let Some(grants) = self.grants else { return false };
@@ -208,7 +212,13 @@ impl Tally<'_> {
 
 /// The rule of a class for a protocol and port: two look-ups at most.
 #[inline(always)]
-pub fn rule_of<T: Tables>(tables: &T, set: SetId, class: ClassId, protocol: u8, port: u16) -> Option<&PortRule> {
+pub fn rule_of<T: Tables>(
+    tables: &T,
+    set: SetId,
+    class: ClassId,
+    protocol: u8,
+    port: u16,
+) -> Option<&PortRule> {
     let first = tables.rules(&RuleKey { set, class, chunk: 0 })?;
     if first.more != 0 {
         let chunk = chunk_of::<T>(first, port_key(protocol, port));
@@ -264,7 +274,7 @@ fn first_match<T: Tables>(entry: &RuleChunk, protocol: u8, port: u16) -> u32 {
 
 /// The interval that covers the port.
 #[inline(always)]
-fn matching<'a, T: Tables>(entry: &'a RuleChunk, protocol: u8, port: u16) -> Option<&'a PortRule> {
+fn matching<T: Tables>(entry: &RuleChunk, protocol: u8, port: u16) -> Option<&PortRule> {
     let at = first_match::<T>(entry, protocol, port);
     if at >= RULES_PER_CHUNK as u32 {
         return None;
@@ -382,8 +392,6 @@ fn unresolved<T: Tables>(tables: &T, endpoint: &Endpoint, question: &Question) -
 /// May this endpoint ask a resolver for a name of this class (0 = no class)? Port: the resolver's.
 #[inline(always)]
 pub fn may_ask<T: Tables>(tables: &T, endpoint: &Endpoint, class: ClassId, port: u16) -> bool {
-    let allowed = |class| {
-        matches!(rule_of(tables, endpoint.egress_set, class, proto::DNS_QUERY, port), Some(rule) if rule.normal == OUTCOME_ALLOW)
-    };
+    let allowed = |class| matches!(rule_of(tables, endpoint.egress_set, class, proto::DNS_QUERY, port), Some(rule) if rule.normal == OUTCOME_ALLOW);
     (class != 0 && allowed(class)) || allowed(ids::CLASS_ANY)
 }

@@ -8,8 +8,8 @@ use crate::conntrack;
 use crate::decide::{Decision, Question, Tables, decide, set_of};
 use crate::ids::identity;
 use crate::maps::{
-    COOKIE_DNS, ENDPOINT_AUDIT, ENDPOINT_DNS_PORTS, ENDPOINT_LOOPBACK, Endpoint, FLOW_DNS, FLOW_TRUSTED, FlowKey,
-    FlowValue, FragmentKey, FragmentPorts,
+    COOKIE_DNS, ENDPOINT_AUDIT, ENDPOINT_DNS_PORTS, ENDPOINT_LOOPBACK, Endpoint, FLOW_DNS, FLOW_TRUSTED,
+    FlowKey, FlowValue, FragmentKey, FragmentPorts,
 };
 use crate::net::{Addr, Direction, proto};
 use crate::packet::{self, FRAGMENT_FIRST, FRAGMENT_LATER, Packet, Parsed};
@@ -539,7 +539,8 @@ fn dns_flags<S: Tables>(
         return FLOW_DNS | FLOW_TRUSTED;
     }
     let usual = key.remote_port == 53;
-    if (usual || endpoint.flags & ENDPOINT_DNS_PORTS != 0) && state.trusted_resolver(&key.remote, key.remote_port)
+    if (usual || endpoint.flags & ENDPOINT_DNS_PORTS != 0)
+        && state.trusted_resolver(&key.remote, key.remote_port)
     {
         return FLOW_DNS | FLOW_TRUSTED;
     }

@@ -411,8 +411,12 @@ const _: () = {
     assert!(size_of::<GrantKey>() == 24 && size_of::<Grants>() == 64 && size_of::<RuleKey>() == 12);
     assert!(size_of::<PortRule>() == 20 && size_of::<RuleChunk>() == 224);
     assert!(size_of::<FlowKey>() == 48 && size_of::<FlowValue>() == 32 && size_of::<ResolverKey>() == 24);
-    assert!(size_of::<FragmentKey>() == 40 && size_of::<QueryKey>() == 64 && size_of::<EndpointState>() == 32);
-    assert!(size_of::<Counter>() == 32 && size_of::<DestinationKey>() == 40 && size_of::<Destination>() == 56);
+    assert!(
+        size_of::<FragmentKey>() == 40 && size_of::<QueryKey>() == 64 && size_of::<EndpointState>() == 32
+    );
+    assert!(
+        size_of::<Counter>() == 32 && size_of::<DestinationKey>() == 40 && size_of::<Destination>() == 56
+    );
     assert!(size_of::<SocketStamp>() == 28 && size_of::<Config>() == 16);
 };
 
@@ -429,8 +433,26 @@ mod pod {
     }
 
     pod!(
-        Endpoint, CidrKey, SuffixClasses, GrantKey, Grants, RuleKey, PortRule, RuleChunk, FlowKey, FlowValue,
-        ResolverKey, FragmentKey, FragmentPorts, QueryKey, EndpointState, Counter, DestinationKey, Destination,
-        SocketStamp, Config, Addr,
+        Endpoint,
+        CidrKey,
+        SuffixClasses,
+        GrantKey,
+        Grants,
+        RuleKey,
+        PortRule,
+        RuleChunk,
+        FlowKey,
+        FlowValue,
+        ResolverKey,
+        FragmentKey,
+        FragmentPorts,
+        QueryKey,
+        EndpointState,
+        Counter,
+        DestinationKey,
+        Destination,
+        SocketStamp,
+        Config,
+        Addr,
     );
 }

@@ -37,9 +37,7 @@ impl Addr {
     #[must_use]
     pub const fn octets(&self) -> [u8; 16] {
         let (h, l) = (self.hi.to_ne_bytes(), self.lo.to_ne_bytes());
-        [
-            h[0], h[1], h[2], h[3], h[4], h[5], h[6], h[7], l[0], l[1], l[2], l[3], l[4], l[5], l[6], l[7],
-        ]
+        [h[0], h[1], h[2], h[3], h[4], h[5], h[6], h[7], l[0], l[1], l[2], l[3], l[4], l[5], l[6], l[7]]
     }
 
     /// The address as four words of wire bytes, the form of the prefix tries.

@@ -138,7 +138,7 @@ impl Parsed {
         }
         let kind = (self.dport >> 8) as u8;
         (self.proto == proto::ICMP && (kind == 3 || kind == 4 || kind == 11 || kind == 12))
-            || (self.proto == proto::ICMPV6 && kind >= 1 && kind <= 4)
+            || (self.proto == proto::ICMPV6 && (1..=4).contains(&kind))
     }
 
     /// Neighbour discovery without redirect (hop limit 255, RFC 4861 7.1), or MLD (hop limit 1, RFC 2710).
@@ -149,8 +149,8 @@ impl Parsed {
             return false;
         }
         let kind = (self.dport >> 8) as u8;
-        (kind >= 133 && kind <= 136 && self.hops == 255)
-            || (((kind >= 130 && kind <= 132) || kind == 143) && self.hops == 1)
+        ((133..=136).contains(&kind) && self.hops == 255)
+            || (((130..=132).contains(&kind) || kind == 143) && self.hops == 1)
     }
 }
 
@@ -183,7 +183,11 @@ pub fn parse<P: Packet>(packet: &P, out: &mut Parsed) -> Result<(), DropReason> 
 }
 
 #[inline(always)]
-fn parse_v4<P: Packet, const N: usize>(packet: &P, head: &Bytes<N>, out: &mut Parsed) -> Result<(), DropReason> {
+fn parse_v4<P: Packet, const N: usize>(
+    packet: &P,
+    head: &Bytes<N>,
+    out: &mut Parsed,
+) -> Result<(), DropReason> {
     let header = (head.0[0] & 15) as u32 * 4;
     let total = head.be16(2) as u32;
     // A total length of 0 is a segmentation-offload packet above 64 KiB; one above the buffer is cut short.
@@ -368,7 +372,8 @@ pub fn quoted<P: Packet>(packet: &P, outer: &Parsed, out: &mut Parsed) -> bool {
     if header == 0 {
         return false;
     }
-    let Some((first, second)) = packet.read::<8, _>(at + header, |bytes| (bytes.be32(0), bytes.be32(4))) else {
+    let Some((first, second)) = packet.read::<8, _>(at + header, |bytes| (bytes.be32(0), bytes.be32(4)))
+    else {
         return false;
     };
     out.version = outer.version;

@@ -8,11 +8,8 @@ use aya_ebpf::{
 use egret_common::{
     decide::{Tables, may_ask},
     dns::{MSG_CAP, Outcome, Scratch, Step, classify, credited, scan_answer, scan_query},
-    event::{
-        DNS_ASKED, DNS_LEARNED, DNS_REFUSED, DNS_SEGMENT, DNS_SLOW, DNS_TRUSTED, DnsEvent,
-    },
-    grant as grants,
-    ids,
+    event::{DNS_ASKED, DNS_LEARNED, DNS_REFUSED, DNS_SEGMENT, DNS_SLOW, DNS_TRUSTED, DnsEvent},
+    grant as grants, ids,
     judge::{FlowSlot, Judgement, State, Work, refusal},
     maps::{CONFIG_SLOW_PATTERNS, ENDPOINT_QUERY_FILTER, Endpoint, FLOW_TRUSTED},
     net::{Direction, proto},
@@ -240,8 +237,8 @@ fn query(endpoint: &Endpoint, s: &mut Scratch) -> bool {
     let readable = outcome != Outcome::Unreadable;
     s.event.class = if filtered && readable { classify(&Maps, s) } else { 0 };
     s.event.question = if readable { s.question } else { 0 };
-    let allowed =
-        !filtered || (outcome == Outcome::Proven && may_ask(&Maps, endpoint, s.event.class, s.event.remote_port));
+    let allowed = !filtered
+        || (outcome == Outcome::Proven && may_ask(&Maps, endpoint, s.event.class, s.event.remote_port));
     let passes = allowed || matches!(refusal(endpoint), Verdict::Audited);
     if readable && passes {
         s.query.question = s.question;
@@ -263,7 +260,9 @@ fn query(endpoint: &Endpoint, s: &mut Scratch) -> bool {
 fn answer(packet: &Skb, endpoint: &Endpoint, s: &mut Scratch, offset: u32, len: u32) {
     let tcp = s.event.proto == proto::TCP;
     let whole = if tcp {
-        len > 2 && packet.be16(offset).is_some_and(|size| size as u32 == len - 2) && load(packet, s, offset + 2, len - 2)
+        len > 2
+            && packet.be16(offset).is_some_and(|size| size as u32 == len - 2)
+            && load(packet, s, offset + 2, len - 2)
     } else {
         load(packet, s, offset, len)
     };
@@ -298,7 +297,9 @@ fn learn(endpoint: &Endpoint, s: &mut Scratch, outcome: Outcome) {
     let expanded = class & ids::CLASS_SEARCHED != 0 && s.has_aliases() && s.address_count != 0;
     if outcome == Outcome::Slow || unknown || expanded {
         // For other names the agent cannot find anything to open either.
-        let hopeful = slow_patterns || class & ids::CLASS_SEARCHED != 0 || (class != 0 && class & ids::CLASS_QUERY_ONLY == 0);
+        let hopeful = slow_patterns
+            || class & ids::CLASS_SEARCHED != 0
+            || (class != 0 && class & ids::CLASS_QUERY_ONLY == 0);
         if hopeful {
             wait_for_agent(endpoint);
         }

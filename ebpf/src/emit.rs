@@ -5,8 +5,8 @@ use egret_common::{
     event::FlowEvent,
     judge::{Judgement, Work},
     maps::{
-        CONFIG_EVENTS, Counter, Destination, DestinationKey, ENDPOINT_REPORT, Endpoint, STAMP_SERVES, SocketStamp,
-        counter_index,
+        CONFIG_EVENTS, Counter, Destination, DestinationKey, ENDPOINT_REPORT, Endpoint, STAMP_SERVES,
+        SocketStamp, counter_index,
     },
     net::{Direction, proto},
     packet::Packet,
@@ -141,7 +141,11 @@ pub fn tell(endpoint: &Endpoint, work: &Work, facts: &Facts, stamp: &SocketStamp
         flow_event(endpoint, work, facts.len, stamp);
     }
     if endpoint.flags & ENDPOINT_REPORT != 0 {
-        destination(&destination_key(endpoint, work, facts.question, stamp.pid), &work.judgement, &stamp.comm);
+        destination(
+            &destination_key(endpoint, work, facts.question, stamp.pid),
+            &work.judgement,
+            &stamp.comm,
+        );
     }
 }
 

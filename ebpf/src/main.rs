@@ -4,6 +4,10 @@
 #![no_main]
 #![feature(core_intrinsics, asm_experimental_arch)]
 #![expect(internal_features, reason = "atomics on the BPF target exist as intrinsics only")]
+#![expect(
+    clippy::needless_borrows_for_generic_args,
+    reason = "a borrowed key is read in place, an owned one is copied to the stack"
+)]
 #![expect(unreachable_pub, reason = "a binary: `pub` here says what other modules use")]
 
 mod cgroup;

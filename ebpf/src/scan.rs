@@ -124,6 +124,8 @@ pub fn free_slot(slot: u32) {
 pub fn opaque(value: u32) -> u32 {
     let mut value = value as u64;
     // SAFETY: a move of a register to itself.
-    unsafe { core::arch::asm!("{0} = {0}", inout(reg) value, options(pure, nomem, nostack, preserves_flags)) };
+    unsafe {
+        core::arch::asm!("{0} = {0}", inout(reg) value, options(pure, nomem, nostack, preserves_flags))
+    };
     value as u32
 }

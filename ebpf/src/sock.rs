@@ -111,7 +111,8 @@ fn v4(ctx: *mut bpf_sock_addr) -> Addr {
 #[inline(always)]
 fn v6(ctx: *mut bpf_sock_addr) -> Addr {
     // SAFETY: as above; volatile, so that the four words are read as the verifier allows them.
-    let word = |i: usize| unsafe { core::ptr::read_volatile((&raw const (*ctx).user_ip6).cast::<u32>().add(i)) };
+    let word =
+        |i: usize| unsafe { core::ptr::read_volatile((&raw const (*ctx).user_ip6).cast::<u32>().add(i)) };
     let (a, b, c, d) = (word(0) as u64, word(1) as u64, word(2) as u64, word(3) as u64);
     if cfg!(target_endian = "little") {
         Addr { hi: a | b << 32, lo: c | d << 32 }

@@ -10,8 +10,8 @@ use egret_common::{
     grant::{self, GrantTime},
     judge::{FlowSlot, State},
     maps::{
-        CidrKey, FlowKey, FlowValue, FragmentKey, FragmentPorts, GrantKey, Grants, ResolverKey, RuleChunk, RuleKey,
-        SuffixClasses,
+        CidrKey, FlowKey, FlowValue, FragmentKey, FragmentPorts, GrantKey, Grants, ResolverKey, RuleChunk,
+        RuleKey, SuffixClasses,
     },
     net::Addr,
 };

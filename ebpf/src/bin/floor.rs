@@ -81,14 +81,13 @@ fn floor_denied(ctx: SkBuffContext) -> i32 {
     if chunk.is_some_and(|chunk| chunk.count == u32::MAX) { PASS } else { DROP }
 }
 
-/// A new flow that a learned name allows: endpoint, flow, grant with its clock, one rule, the new entry.
+/// A new flow that a learned name allows: endpoint, flow, grant with its clock, one rule, the new entry. An entry that
+/// is there is replaced, as by Egret when a SYN comes again, so that the benchmark can repeat a packet.
 #[cgroup_skb(egress)]
 fn floor_new(ctx: SkBuffContext) -> i32 {
     let skb = ctx.skb.skb;
     let (Some(endpoint), Some(key)) = (endpoint(skb), key(skb, true)) else { return DROP };
-    if FLOWS.get_ptr(key).is_some() {
-        return PASS;
-    }
+    let known = FLOWS.get_ptr(key).is_some();
     // SAFETY: read at once.
     let Some(grants) = (unsafe { GRANTS.get(GrantKey { addr: key.remote, endpoint: ENDPOINT, pad: 0 }) }) else {
         return DROP;
@@ -103,7 +102,8 @@ fn floor_new(ctx: SkBuffContext) -> i32 {
     let Some(chunk) = (unsafe { RULES.get(rule) }) else { return DROP };
     // SAFETY: a helper without arguments.
     let last_seen = unsafe { bpf_jiffies64() };
-    let value = FlowValue { last_seen, set: chunk.count, class: grant::class(slot), ..FlowValue::default() };
+    let (class, state) = (grant::class(slot), known as u8);
+    let value = FlowValue { last_seen, set: chunk.count, class, state, ..FlowValue::default() };
     if FLOWS.insert(key, value, 0).is_ok() { PASS } else { DROP }
 }
 
@@ -142,7 +142,8 @@ fn key(skb: *mut __sk_buff, forward: bool) -> Option<FlowKey> {
         return None;
     }
     let b = &head.0;
-    let (src, dst) = (Addr::from_v4([b[12], b[13], b[14], b[15]]), Addr::from_v4([b[16], b[17], b[18], b[19]]));
+    let (src, dst) =
+        (Addr::from_v4([b[12], b[13], b[14], b[15]]), Addr::from_v4([b[16], b[17], b[18], b[19]]));
     let (sport, dport) = (u16::from_be_bytes([b[20], b[21]]), u16::from_be_bytes([b[22], b[23]]));
     let (local, remote, local_port, remote_port) =
         if forward { (src, dst, sport, dport) } else { (dst, src, dport, sport) };
