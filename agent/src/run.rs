@@ -101,6 +101,7 @@ fn enforce(args: &RunArgs, plan: &Plan, cell: &Cell) -> Result<Watch, Refusal> {
         cgroup: cell.cgroup()?.path().to_owned(),
         host: addresses,
         keep_in_use: args.keep_in_use,
+        reject: args.on_deny == OnDeny::Reject,
         verbose: args.verbose,
     };
     Ok(Watch::new(datapath, learner, setting))

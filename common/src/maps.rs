@@ -364,8 +364,8 @@ pub struct Destination {
     pub cookie: u32,
     /// NameExpired: seconds since the answer's lifetime ended.
     pub age: u32,
-    /// Zero.
-    pub pad: u32,
+    /// Of `count`, TCP packets dropped while an answer was on its way through the agent: TCP tries again.
+    pub held: u32,
     /// Name of the process.
     pub comm: [u8; 16],
 }

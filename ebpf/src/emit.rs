@@ -170,11 +170,13 @@ fn destination_key(endpoint: &Endpoint, work: &Work, question: u64, pid: u32) ->
 #[inline(never)]
 pub fn destination(key: &DestinationKey, judgement: &Judgement, comm: &[u8; 16]) {
     let now = boot_ns();
+    let held = (key.proto == proto::TCP && judgement.reason != 0 && sock::pending(key.endpoint)) as u32;
     if let Some(entry) = maps::DESTINATIONS.get_ptr_mut(key) {
         // SAFETY: a map value.
         let entry: &mut Destination = unsafe { &mut *entry };
         add(&raw mut entry.count, 1);
         entry.last = now;
+        entry.held = entry.held.wrapping_add(held);
         return;
     }
     let value = Destination {
@@ -184,7 +186,7 @@ pub fn destination(key: &DestinationKey, judgement: &Judgement, comm: &[u8; 16])
         class: judgement.class,
         cookie: judgement.cookie,
         age: judgement.age,
-        pad: 0,
+        held,
         comm: *comm,
     };
     // NOEXIST: two CPUs that meet here must not reset each other's count; the loser adds its one.

@@ -120,7 +120,7 @@ impl Egret {
     pub fn session(&self) -> Guarded {
         let mut session = Session::start_under(&self.place, &self.prefix());
         // Its first answer comes once the programs are loaded: no attempt's time is to hold that of the start.
-        session.open(0, 0, 0);
+        session.ready();
         Guarded { session, report: self.report.clone() }
     }
 

@@ -108,5 +108,5 @@ pub(super) fn destination(
         name: hash,
     };
     let comm = *b"curl\0\0\0\0\0\0\0\0\0\0\0\0";
-    (key, Destination { count: 1, first, last: first, class: 0, cookie: 0, age: 0, pad: 0, comm })
+    (key, Destination { count: 1, first, last: first, class: 0, cookie: 0, age: 0, held: 0, comm })
 }

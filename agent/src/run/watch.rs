@@ -13,12 +13,15 @@ use std::pin::pin;
 use std::time::Duration;
 
 use egret_common::conntrack::{CLOSING, SYN_SENT, UNANSWERED, idle_limit};
+use egret_common::decide::{Decision, Question};
 use egret_common::event::FlowEvent;
 use egret_common::grant::ticks_of_secs;
 use egret_common::ids::EndpointId;
+use egret_common::judge::judge_connect;
 use egret_common::maps::FlowValue;
-use egret_common::net::proto;
+use egret_common::net::{Direction, proto, tcp};
 use egret_common::verdict::{DropReason, Verdict};
+use egret_core::desired::View;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{MissedTickBehavior, interval};
@@ -52,6 +55,8 @@ pub(super) struct Setting {
     pub(super) host: BTreeMap<IpAddr, u32>,
     /// `--keep-in-use`.
     pub(super) keep_in_use: bool,
+    /// `--on-deny reject`: nothing may hang.
+    pub(super) reject: bool,
     /// `--verbose`.
     pub(super) verbose: bool,
 }
@@ -162,7 +167,7 @@ impl Watch {
 
     fn read_flows(&mut self) {
         let (learner, verbose, endpoint) = (&self.learner, self.setting.verbose, self.setting.endpoint);
-        let mut hang = Vec::new();
+        let (mut hang, mut silent) = (Vec::new(), Vec::new());
         self.flows.drain(|event| {
             if event.endpoint != endpoint || event.reason == 0 {
                 return;
@@ -171,14 +176,46 @@ impl Watch {
                 live::denial(&event, learner);
             }
             if refused_stream(&event) {
-                hang.push((socket(event.local, event.local_port), socket(event.remote, event.remote_port)));
+                hang.push(event);
+            } else if silent_connect(&event) {
+                silent.push(event);
             }
         });
-        hang.dedup();
-        for (local, remote) in hang {
+        if !self.setting.reject {
+            return;
+        }
+        hang.extend(self.still_denied(silent));
+        for event in hang {
+            let (local, remote) =
+                (socket(event.local, event.local_port), socket(event.remote, event.remote_port));
             // The client then waits for its own timeout, as without this.
             let _ = reset::connection(local, remote);
         }
+    }
+
+    /// Of connects that were dropped in silence, since an answer was on its way, those that it did not open. All
+    /// answers that came before them have been read by now.
+    fn still_denied(&self, mut silent: Vec<FlowEvent>) -> Vec<FlowEvent> {
+        let Some(endpoint) = self.learner.state().desired().endpoints.get(&self.setting.endpoint) else {
+            return Vec::new();
+        };
+        if silent.is_empty() {
+            return silent;
+        }
+        let grants = self.datapath.grants().into_iter().collect();
+        let view = View { desired: self.learner.state().desired(), grants: &grants, now: now() };
+        silent.retain(|e| {
+            let question = Question {
+                remote: e.remote,
+                direction: Direction::Egress,
+                proto: e.proto,
+                port: e.remote_port,
+            };
+            let mut decision = Decision::default();
+            judge_connect(&view, endpoint, &question, &mut decision);
+            decision.deny != 0
+        });
+        silent
     }
 
     /// Grants whose address CMD still has a connection to are prolonged.
@@ -228,6 +265,15 @@ fn refused_stream(event: &FlowEvent) -> bool {
     event.proto == proto::TCP
         && event.reason == DropReason::QueryRefused as u8
         && event.verdict == Verdict::Dropped as u8
+}
+
+/// The first packet of a connection, dropped without a word.
+fn silent_connect(event: &FlowEvent) -> bool {
+    event.proto == proto::TCP
+        && event.direction == Direction::Egress as u8
+        && event.verdict == Verdict::Dropped as u8
+        && event.local_port != 0
+        && event.tcp_flags & (tcp::SYN | tcp::ACK) == tcp::SYN
 }
 
 /// Whether a flow is a connection in use: answered, not closing, not idle for too long.

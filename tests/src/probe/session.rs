@@ -189,6 +189,13 @@ impl Session {
         }
     }
 
+    /// Waits until the probe answers: under Egret that takes as long as its programs take to load.
+    #[track_caller]
+    pub fn ready(&mut self) {
+        let nothing = Request::Open { family: 0, kind: 0, protocol: 0 };
+        self.ask(&nothing, Duration::from_secs(60));
+    }
+
     /// errno of opening a socket, 0 if it opens.
     #[track_caller]
     pub fn open(&mut self, family: i32, kind: i32, protocol: i32) -> i32 {

@@ -68,12 +68,14 @@ pub fn build(
     search: &[Name],
     audit: bool,
 ) -> Vec<Row> {
-    let mut denied: Vec<_> = destinations.iter().filter(|(key, _)| key.reason != 0).collect();
+    let denied = destinations.iter().filter(|(key, _)| key.reason != 0);
+    let mut denied: Vec<_> =
+        denied.filter_map(|(key, value)| without_held(key, value, destinations)).collect();
     denied.sort_by_key(|(key, value)| (value.first, *key));
     let mut rows: Vec<Row> = Vec::new();
     let mut places: BTreeMap<Key, usize> = BTreeMap::new();
     let mut followed: Vec<(String, Then)> = Vec::new();
-    for (key, value) in denied {
+    for (key, value) in &denied {
         if let Some(name) = audit.then(|| only_refused(key, value, learner)).flatten() {
             followed.push((name, then(key)));
             continue;
@@ -95,6 +97,19 @@ pub fn build(
     fold_searches(&mut rows, search);
     explain::suggest_all(&mut rows);
     rows
+}
+
+/// A packet that was held back while an answer was on its way is no denial if TCP's next try went through.
+fn without_held(
+    key: &DestinationKey,
+    value: &Destination,
+    all: &[(DestinationKey, Destination)],
+) -> Option<(DestinationKey, Destination)> {
+    let through = DestinationKey { reason: 0, ..*key };
+    let went = value.held != 0 && all.iter().any(|(k, v)| *k == through && v.last >= value.first);
+    let held = if went { u64::from(value.held) } else { 0 };
+    let left = Destination { count: value.count.saturating_sub(held), ..*value };
+    (left.count > 0).then_some((*key, left))
 }
 
 fn row(key: &DestinationKey, value: &Destination, learner: &Learner) -> Row {

@@ -57,6 +57,18 @@ fn s_a02_audit_gives_the_rows_of_enforcement() {
 }
 
 #[test]
+fn w_a05_a_try_that_was_held_and_then_went_through_is_no_denial() {
+    let l = learner(&["api.example"], &[]);
+    let mut held = destination("192.0.2.2", 443, Some(DropReason::NameUnresolved), 5, 0);
+    held.1.held = 1;
+    let went = destination("192.0.2.2", 443, None, 6, 0);
+    assert_eq!(build(&[held, went], &l, &[], false), []);
+    assert_eq!(build(&[held], &l, &[], false).len(), 1, "it never went through");
+    held.1.count = 3;
+    assert_eq!(build(&[held, went], &l, &[], false)[0].count, 2);
+}
+
+#[test]
 fn w_a12_search_forms_of_a_refused_name_are_one_row() {
     let search = [name("shop.svc.cluster.local"), name("cluster.local")];
     let mut l = learner(&["git.example"], &search);
