@@ -21,20 +21,20 @@ use egret_tests::model::{
 };
 use egret_tests::packet::{L4, Packet, Rng, mutate, random_dns, random_packet};
 
-/// Packets under each of the seven setups.
+/// Packets under each of the seven setups, on a real machine.
 const PACKETS: usize = 3_200;
 /// Packets between two looks at all tables.
 const BATCH: usize = 64;
 /// Questions, each with an answer, under each of the setups, twice.
 const EXCHANGES: usize = 1_600;
 
-fn addresses(texts: &[&str]) -> Vec<IpAddr> {
-    texts.iter().map(|text| text.parse().expect("an address")).collect()
+/// All of them, or an eighth in an emulated machine, which is ten times slower (`cargo xtask test vm`).
+fn rounds(all: usize) -> usize {
+    if std::env::var_os("EGRET_VM").is_some() { all / 8 } else { all }
 }
 
-fn pair(setup: &Setup) -> Pair {
-    let state = setup.state();
-    Pair::new(state.desired().clone(), state.config_flags() | CONFIG_EVENTS, Sizes::run())
+fn addresses(texts: &[&str]) -> Vec<IpAddr> {
+    texts.iter().map(|text| text.parse().expect("an address")).collect()
 }
 
 /// Without policies yet: each of the setups follows in the same maps, since loading takes seconds.
@@ -177,7 +177,7 @@ fn differential_packets() {
         let fewer = setup.clone().with_fewer();
         let known: Vec<u32> = classes(&state).into_iter().collect();
         let mut traffic = Traffic::new(0x5eed_0000 + index as u64);
-        for packet in 0..PACKETS {
+        for packet in 0..rounds(PACKETS) {
             if packet % BATCH == 0 {
                 pair.settle_and_clear();
                 seed_grants(&mut pair, &mut traffic.rng, &known);
@@ -195,7 +195,7 @@ fn differential_packets() {
         }
         pair.settle();
     }
-    eprintln!("{} packets: {seen:?}", 7 * PACKETS);
+    eprintln!("{} packets: {seen:?}", 7 * rounds(PACKETS));
     for reason in [0, 1, 2, 3, 4, 5, 7, 8, 10, 12, 13, 14] {
         assert!(seen.reasons.contains_key(&reason), "no packet met reason {reason}: {seen:?}");
     }
@@ -287,9 +287,8 @@ fn exchange(pair: &mut Pair, rng: &mut Rng, seen: &mut Seen) {
 fn check_learned(pair: &Pair, outcome: &Outcome, forbidden: u64) {
     for (event, payload) in outcome.dns.iter().filter(|(event, _)| event.flags & DNS_LEARNED != 0) {
         let Ok(parsed) = parse_answer(payload) else {
-            // There was nothing to learn, whatever follows the question: no answers, or an error code.
-            let nothing = payload[6..8] == [0, 0] || payload[3] & 15 != 0;
-            assert!(nothing && event.granted == 0, "{event:?} from {payload:02x?}");
+            // The answer section held no address, or the answer was an error: what is broken stands behind that.
+            assert_eq!((event.granted, forbidden), (0, 0), "{event:?} from {payload:02x?}");
             continue;
         };
         assert!(parsed.unlinked.is_empty(), "{parsed:?}");
@@ -321,17 +320,18 @@ fn differential_dns() {
     for flags in [CONFIG_SLOW_PATTERNS, 0] {
         exchanges(&mut empty_pair(flags), &mut seen);
     }
-    eprintln!("{} exchanges: {seen:?}", 14 * EXCHANGES);
+    eprintln!("{} exchanges: {seen:?}", 14 * rounds(EXCHANGES));
     let with =
         |bits: u8| seen.dns.iter().filter(|(flags, _)| **flags & bits == bits).map(|(_, n)| n).sum::<usize>();
-    assert!(with(DNS_ASKED | DNS_LEARNED) > 2_000 && with(DNS_ASKED | DNS_SLOW) > 1_000, "{seen:?}");
+    let enough = rounds(14 * EXCHANGES) / 10;
+    assert!(with(DNS_ASKED | DNS_LEARNED) > enough && with(DNS_ASKED | DNS_SLOW) > enough, "{seen:?}");
 }
 
 fn exchanges(pair: &mut Pair, seen: &mut Seen) {
     for (index, setup) in Setup::all().iter().enumerate() {
         change(pair, setup);
         let mut rng = Rng::new(0xd25_0000 + index as u64);
-        for round in 0..EXCHANGES {
+        for round in 0..rounds(EXCHANGES) {
             if round % 4 == 0 {
                 pair.settle_and_clear();
             }
@@ -365,13 +365,19 @@ fn hear(pair: &mut Pair, payload: &[u8]) -> Outcome {
 }
 
 #[test]
-fn w_a15_a_cut_answer_teaches_nothing_at_any_length() {
-    let mut pair = pair(&Setup::named("run"));
+fn w_a14_w_a15_odd_answers_teach_nothing() {
+    let state = Setup::named("run").state();
+    let mut pair = Pair::new(state.desired().clone(), CONFIG_EVENTS, Sizes::run());
+    a_cut_answer_teaches_nothing_at_any_length(&mut pair);
+    wild_names_teach_nothing(&mut pair);
+}
+
+fn a_cut_answer_teaches_nothing_at_any_length(pair: &mut Pair) {
     let whole = complete_answer(7);
     assert!(whole.len() > 380, "{}", whole.len());
     for length in 0..=whole.len() {
-        ask(&mut pair, &whole);
-        let outcome = hear(&mut pair, &whole[..length]);
+        ask(pair, &whole);
+        let outcome = hear(pair, &whole[..length]);
         assert_eq!(outcome.value, 1, "the packet itself passes");
         pair.settle();
         let granted = pair.model.grants.len();
@@ -380,21 +386,19 @@ fn w_a15_a_cut_answer_teaches_nothing_at_any_length() {
     }
     // Counts that the bytes cannot hold.
     for counts in [[1, 65_535, 0, 0], [1, 20, 65_535, 1], [1, 20, 0, 65_535], [65_535; 4], [2, 20, 0, 1]] {
-        ask(&mut pair, &whole);
+        ask(pair, &whole);
         let mut lying = whole.clone();
         for (index, count) in counts.iter().enumerate() {
             lying[4 + 2 * index..6 + 2 * index].copy_from_slice(&u16::to_be_bytes(*count));
         }
-        hear(&mut pair, &lying);
+        hear(pair, &lying);
         pair.settle();
         assert!(pair.model.grants.is_empty(), "{counts:?}");
         pair.settle_and_clear();
     }
 }
 
-#[test]
-fn w_a14_wild_names_teach_nothing() {
-    let mut pair = pair(&Setup::named("run"));
+fn wild_names_teach_nothing(pair: &mut Pair) {
     let whole = complete_answer(9);
     // The first record's owner, the alias' target, an address' owner.
     let places = [29usize, 41, 56];
@@ -414,10 +418,10 @@ fn w_a14_wild_names_teach_nothing() {
             &[63],
         ];
         for bytes in wild {
-            ask(&mut pair, &whole);
+            ask(pair, &whole);
             let mut message = whole.clone();
             message[at..at + bytes.len()].copy_from_slice(bytes);
-            assert_eq!(hear(&mut pair, &message).value, 1, "the packet itself passes");
+            assert_eq!(hear(pair, &message).value, 1, "the packet itself passes");
             pair.settle();
             assert!(pair.model.grants.is_empty(), "{bytes:02x?} at {at}: {:?}", pair.model.grants);
             pair.settle_and_clear();

@@ -15,22 +15,21 @@ use egret_tests::wait;
 const PROGRAMS: usize = 9;
 
 #[test]
-fn every_program_loads_with_the_sizes_of_a_run_and_of_a_node() {
-    for sizes in [Sizes::run(), Sizes::node()] {
-        let arena = Arena::load(0, sizes);
-        let programs = arena.verified_instructions();
-        assert_eq!(programs.len(), PROGRAMS);
-        eprintln!("{programs:?}, {} ticks per second", arena.hz());
-        let fill = arena.fill();
-        let full: Vec<_> =
-            fill.iter().filter(|f| f.entries > usize::from(f.name == "ENDPOINT_BY_CGROUP")).collect();
-        assert!(fill.len() == 11 && full.is_empty(), "{fill:?}");
-        assert_eq!(arena.lost(), Default::default());
-    }
+fn every_program_loads_with_the_sizes_of_a_node() {
+    let arena = Arena::load(0, Sizes::node());
+    let programs = arena.verified_instructions();
+    assert!(programs.len() == PROGRAMS && programs.iter().all(|(_, count)| *count > 0), "{programs:?}");
+    assert!([100, 250, 300, 1000].contains(&arena.hz()));
+    let fill = arena.fill();
+    let full: Vec<_> =
+        fill.iter().filter(|f| f.entries > usize::from(f.name == "ENDPOINT_BY_CGROUP")).collect();
+    assert!(fill.len() == 11 && full.is_empty(), "{fill:?}");
+    assert_eq!(arena.lost(), Default::default());
+    assert!(arena.counters(4095).is_empty() && arena.counters(4096).is_empty());
 }
 
 #[test]
-fn attached_programs_are_found_and_outlive_their_loader() {
+fn l_a02_attached_programs_are_ours_and_removing_the_pins_detaches_them() {
     let mut arena = Arena::load(0, Sizes::run());
     let (cgroup, mount) = (arena.cgroup().to_owned(), arena.cgroup_mount().to_owned());
     assert!(matches!(arena.verify(&cgroup), Err(Mismatch::NotAttached { .. })));
@@ -40,19 +39,13 @@ fn attached_programs_are_found_and_outlive_their_loader() {
         let found = datapath::cgroup_link::attached(&cgroup, hook).expect("asked").programs;
         assert_eq!(found.len(), 1, "{hook:?}: {found:?}");
     }
-    let pinned = datapath::instances().into_iter().find(|i| i.dir == arena.dir());
-    assert!(pinned.is_some(), "the instance is listed");
-    // L-A02: another loader's programs are on the hooks now; ours are not, and that is seen.
+    assert!(datapath::instances().into_iter().any(|i| i.dir == arena.dir()), "the instance is listed");
+    // Another loader's programs are not the ones on the hooks, and it sees that.
     let other = Arena::load(0, Sizes::run());
     assert!(matches!(other.verify(&cgroup), Err(Mismatch::NotAttached { .. })));
+    drop(other);
     arena.verify(&cgroup).expect("still there");
-}
 
-#[test]
-fn removing_the_pins_detaches_and_leaves_nothing() {
-    let mut arena = Arena::load(0, Sizes::run());
-    let (cgroup, mount) = (arena.cgroup().to_owned(), arena.cgroup_mount().to_owned());
-    arena.attach_cgroup(&cgroup, &mount, false).expect("attached");
     let dir = arena.dir().to_owned();
     // Half of an instance, as a killed `remove` leaves it.
     fs::remove_file(dir.join(format!("v{ABI_VERSION}/RULES"))).expect("pinned");

@@ -1,6 +1,7 @@
 //! Packets one by one: what each must come to is written here, and the loaded program and the model must both say so.
+//! One test for all cases, since loading the programs takes seconds; a failure names its case.
 
-use egret::datapath::Sizes;
+use egret::datapath::{CounterRow, Sizes};
 use egret_common::{
     conntrack,
     ids::identity,
@@ -13,9 +14,28 @@ use egret_tests::arena::{Arena, ENDPOINT};
 use egret_tests::model::{Pair, setup::Setup};
 use egret_tests::packet::{Ext, L4, Packet, tcp};
 
-fn pair(setup: &str) -> Pair {
-    let state = Setup::named(setup).state();
-    Pair::new(state.desired().clone(), state.config_flags() | CONFIG_EVENTS, Sizes::run())
+/// The cases under the setup "policies".
+const CASES: [(&str, fn(&mut Pair)); 5] = [
+    ("P-A01 fragments", p_a01_later_fragments_follow_the_first_ones_ports_and_nothing_else),
+    ("P-A01 source routes and lengths", p_a01_source_routes_and_lying_lengths_are_invalid),
+    ("P-A04", p_a04_the_port_behind_extension_headers_counts),
+    ("P-A07", p_a07_a_mapped_address_is_its_ipv4_address),
+    ("idle flows", a_flow_that_was_idle_for_too_long_starts_anew),
+];
+
+#[test]
+fn p_a01_p_a04_p_a07_packets_one_by_one() {
+    let state = Setup::named("policies").state();
+    let flags = state.config_flags() | CONFIG_EVENTS;
+    let mut pair = Pair::new(state.desired().clone(), flags, Sizes::run());
+    for (name, case) in CASES {
+        eprintln!("{name}");
+        case(&mut pair);
+        pair.settle_and_clear();
+    }
+    eprintln!("no policies, no endpoint");
+    without_policies_everything_passes_and_is_remembered(&mut pair);
+    a_cgroup_that_nobody_knows_sends_and_receives_nothing(&mut pair.arena);
 }
 
 const PASS: Result<(), DropReason> = Ok(());
@@ -37,43 +57,39 @@ fn check_bytes(pair: &mut Pair, direction: Direction, bytes: &[u8], want: Result
     pair.settle();
 }
 
-#[test]
-fn p_a01_later_fragments_follow_the_first_ones_ports_and_nothing_else() {
-    let mut pair = pair("policies");
+fn p_a01_later_fragments_follow_the_first_ones_ports_and_nothing_else(pair: &mut Pair) {
     // UDP 5353 to 192.0.2.0/25 is open, 5354 is not.
     let open = Packet::new("10.0.0.1", "192.0.2.70", L4::Udp(4000, 5353, vec![7; 3000]));
     for fragment in open.fragments(1480, 77) {
-        check(&mut pair, &fragment, PASS);
+        check(pair, &fragment, PASS);
     }
     // The second fragment's first bytes spell an open port.
     let payload = [[0x0f, 0xa0, 0x14, 0xe9]; 750].concat();
     let closed = Packet::new("10.0.0.1", "192.0.2.71", L4::Udp(4000, 5354, payload));
     for fragment in closed.fragments(1480, 78) {
-        check(&mut pair, &fragment, Err(DropReason::NoRule));
+        check(pair, &fragment, Err(DropReason::NoRule));
     }
     // A fragment whose first one never came, and one of another datagram between the same hosts.
     let stray =
         |id| Packet::new("10.0.0.1", "192.0.2.70", L4::Other(17, vec![0x14; 64])).fragment(1480, false, id);
-    check(&mut pair, &stray(79), Err(DropReason::FragmentUnknown));
-    check(&mut pair, &stray(77), PASS);
+    check(pair, &stray(79), Err(DropReason::FragmentUnknown));
+    check(pair, &stray(77), PASS);
     // Overlapping the ports: offset 8 bytes, so that reassembly would rewrite them (RFC 1858).
     let overlap = Packet::new("10.0.0.1", "192.0.2.70", L4::Other(17, vec![0; 64])).fragment(8, false, 80);
-    check(&mut pair, &overlap, Err(DropReason::FragmentUnknown));
+    check(pair, &overlap, Err(DropReason::FragmentUnknown));
     let tiny = Packet::new("10.0.0.1", "192.0.2.70", L4::Other(17, vec![0; 7])).fragment(0, true, 81);
-    check(&mut pair, &tiny, Err(DropReason::InvalidPacket));
+    check(pair, &tiny, Err(DropReason::InvalidPacket));
     let v6 = Packet::new("2001:db8::2", "2001:db8:c::1", L4::Udp(4000, 5353, vec![7; 3000]));
     for fragment in v6.fragments(1448, 82) {
-        check(&mut pair, &fragment, PASS);
+        check(pair, &fragment, PASS);
     }
     let closed = Packet::new("2001:db8::2", "2001:db8:c::1", L4::Udp(4000, 5354, vec![7; 3000]));
     for fragment in closed.fragments(1448, 83) {
-        check(&mut pair, &fragment, Err(DropReason::NoRule));
+        check(pair, &fragment, Err(DropReason::NoRule));
     }
 }
 
-#[test]
-fn p_a04_the_port_behind_extension_headers_counts() {
-    let mut pair = pair("policies");
+fn p_a04_the_port_behind_extension_headers_counts(pair: &mut Pair) {
     let syn = |port| Packet::tcp(("2001:db8::2", 4000), ("2001:db8:c::1", port), tcp::SYN);
     let chains: [&[Ext]; 6] = [
         &[],
@@ -85,48 +101,40 @@ fn p_a04_the_port_behind_extension_headers_counts() {
     ];
     for chain in chains {
         let behind = |port| chain.iter().cloned().fold(syn(port), Packet::ext);
-        check(&mut pair, &behind(443), PASS);
-        check(&mut pair, &behind(444), Err(DropReason::NoRule));
+        check(pair, &behind(443), PASS);
+        check(pair, &behind(444), Err(DropReason::NoRule));
     }
-    check(&mut pair, &syn(443).ext(Ext::Unknown(253)), Err(DropReason::ExtensionHeaders));
-    check(
-        &mut pair,
-        &syn(443).ext(Ext::Destination(0)).ext(Ext::Unknown(254)),
-        Err(DropReason::ExtensionHeaders),
-    );
+    check(pair, &syn(443).ext(Ext::Unknown(253)), Err(DropReason::ExtensionHeaders));
+    check(pair, &syn(443).ext(Ext::Destination(0)).ext(Ext::Unknown(254)), Err(DropReason::ExtensionHeaders));
     let long = (0..9).fold(syn(443), |packet, _| packet.ext(Ext::Destination(0)));
-    check(&mut pair, &long, Err(DropReason::ExtensionHeaders));
+    check(pair, &long, Err(DropReason::ExtensionHeaders));
     // A routing header with segments left: the packet goes elsewhere.
     let mut rerouted = syn(443).ext(Ext::Routing(0)).build();
     rerouted[43] = 1;
-    check_bytes(&mut pair, Direction::Egress, &rerouted, Err(DropReason::ExtensionHeaders));
+    check_bytes(pair, Direction::Egress, &rerouted, Err(DropReason::ExtensionHeaders));
 }
 
-#[test]
-fn p_a01_source_routes_and_lying_lengths_are_invalid() {
-    let mut pair = pair("policies");
+fn p_a01_source_routes_and_lying_lengths_are_invalid(pair: &mut Pair) {
     let syn = || Packet::tcp(("10.0.0.1", 4000), ("192.0.2.70", 443), tcp::SYN);
-    check(&mut pair, &syn(), PASS);
-    check(&mut pair, &syn().options(&[1, 1, 1, 0]), PASS);
-    check(&mut pair, &syn().options(&[7, 7, 4, 0, 0, 0, 0]), PASS);
+    check(pair, &syn(), PASS);
+    check(pair, &syn().options(&[1, 1, 1, 0]), PASS);
+    check(pair, &syn().options(&[7, 7, 4, 0, 0, 0, 0]), PASS);
     for route in [131, 137] {
-        check(&mut pair, &syn().options(&[1, route, 7, 4, 198, 51, 100, 9]), Err(DropReason::InvalidPacket));
+        check(pair, &syn().options(&[1, route, 7, 4, 198, 51, 100, 9]), Err(DropReason::InvalidPacket));
     }
-    check(&mut pair, &syn().options(&[7, 1, 0, 0]), Err(DropReason::InvalidPacket));
+    check(pair, &syn().options(&[7, 1, 0, 0]), Err(DropReason::InvalidPacket));
     let mut short = syn().build();
     short.truncate(39);
-    check_bytes(&mut pair, Direction::Egress, &short, Err(DropReason::InvalidPacket));
+    check_bytes(pair, Direction::Egress, &short, Err(DropReason::InvalidPacket));
     let mut lying = syn().build();
     lying[2..4].copy_from_slice(&[0, 41]);
-    check_bytes(&mut pair, Direction::Egress, &lying, Err(DropReason::InvalidPacket));
-    check_bytes(&mut pair, Direction::Egress, &[0x45], Err(DropReason::InvalidPacket));
-    check_bytes(&mut pair, Direction::Egress, &[0x50; 60], Err(DropReason::UnsupportedProtocol));
+    check_bytes(pair, Direction::Egress, &lying, Err(DropReason::InvalidPacket));
+    check_bytes(pair, Direction::Egress, &[0x45], Err(DropReason::InvalidPacket));
+    check_bytes(pair, Direction::Egress, &[0x50; 60], Err(DropReason::UnsupportedProtocol));
 }
 
 /// The clock cannot be turned, but a flow's last packet can be long ago.
-#[test]
-fn a_flow_that_was_idle_for_too_long_starts_anew() {
-    let mut pair = pair("policies");
+fn a_flow_that_was_idle_for_too_long_starts_anew(pair: &mut Pair) {
     let clock = pair.arena.clock().expect("read");
     let hz = u64::from(pair.arena.hz());
     let endpoint = pair.model.desired.endpoints[&ENDPOINT];
@@ -160,36 +168,36 @@ fn a_flow_that_was_idle_for_too_long_starts_anew() {
     }
 }
 
-#[test]
-fn a_cgroup_that_nobody_knows_sends_and_receives_nothing() {
-    let mut arena = Arena::load(CONFIG_EVENTS, Sizes::run());
+/// The endpoint is in no map any more.
+fn a_cgroup_that_nobody_knows_sends_and_receives_nothing(arena: &mut Arena) {
+    arena.clear("FLOWS");
+    let packets = |arena: &Arena| arena.counters(0).iter().map(|row| row.packets).sum::<u64>();
+    let before = packets(arena);
     let syn = Packet::tcp(("10.0.0.1", 4000), ("192.0.2.70", 443), tcp::SYN).build();
-    // Bound to an endpoint that the map does not hold.
     assert_eq!(arena.run("egret_egress", &syn), 0);
     assert_eq!(arena.run("egret_ingress", &syn), 0);
-    let (cgroup, rows) = (arena.cgroup().to_owned(), arena.counters(0));
-    let unknown = DropReason::UnknownEndpoint as u8;
-    assert!(rows.len() == 2 && rows.iter().all(|row| (row.reason, row.packets) == (unknown, 1)), "{rows:?}");
+    assert_eq!(packets(arena), before + 2);
+    let unknown = |row: &CounterRow| row.reason == DropReason::UnknownEndpoint as u8;
+    assert!(arena.counters(0).iter().all(unknown), "{:?}", arena.counters(0));
+    let cgroup = arena.cgroup().to_owned();
     arena.bind_cgroup(&cgroup, 9_999).expect("bound");
     assert_eq!(arena.run("egret_egress", &syn), 0, "an id outside the table");
     assert!(arena.flows().is_empty());
 }
 
-#[test]
-fn p_a07_a_mapped_address_is_its_ipv4_address() {
-    let mut pair = pair("policies");
+fn p_a07_a_mapped_address_is_its_ipv4_address(pair: &mut Pair) {
     let syn = |to: &str| Packet::tcp(("::ffff:10.0.0.1", 4000), (to, 443), tcp::SYN);
-    check(&mut pair, &syn("::ffff:192.0.2.70"), PASS);
-    check(&mut pair, &syn("::ffff:192.0.2.170"), Err(DropReason::NameUnresolved));
+    check(pair, &syn("::ffff:192.0.2.70"), PASS);
+    check(pair, &syn("::ffff:192.0.2.170"), Err(DropReason::NameUnresolved));
     let key = pair.model.flows.borrow().keys().next().copied().expect("a flow");
     assert_eq!((key.local, key.remote), (Addr::from_v4([10, 0, 0, 1]), Addr::from_v4([192, 0, 2, 70])));
     assert_eq!(pair.model.desired.identities.values().filter(|id| **id == identity::HOST).count(), 1);
 }
 
-#[test]
-fn without_policies_everything_passes_and_is_remembered() {
-    let mut pair = pair("nothing");
-    check(&mut pair, &Packet::tcp(("10.0.0.1", 1), ("198.51.100.9", 99), tcp::SYN), PASS);
+fn without_policies_everything_passes_and_is_remembered(pair: &mut Pair) {
+    pair.switch(Desired::default());
+    pair.switch(Setup::named("nothing").state().desired().clone());
+    check(pair, &Packet::tcp(("10.0.0.1", 1), ("198.51.100.9", 99), tcp::SYN), PASS);
     assert_eq!(pair.model.flows.borrow().len(), 1);
     pair.switch(Desired::default());
     let again = Packet::tcp(("10.0.0.1", 1), ("198.51.100.9", 99), tcp::ACK).build();

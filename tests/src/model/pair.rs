@@ -145,6 +145,22 @@ impl Pair {
         counters
     }
 
+    /// Takes the kernel's grants, counters and losses into the model: after steps that only the kernel took.
+    pub fn catch_up(&mut self) {
+        self.model.grants = self.arena.grants().into_iter().collect();
+        self.model.counters = self.kernel_counters();
+        let state = self.arena.endpoint_state(ENDPOINT);
+        self.model.map_full = (state.map_full_at, state.map_full);
+        self.model.forbidden = state.forbidden;
+        for map in ["FLOWS", "FRAGMENTS", "DNS_QUERIES", "DESTINATIONS"] {
+            self.arena.clear(map);
+        }
+        self.model.forget_flows();
+        self.model.destinations.clear();
+        self.flow_ring.drain(|_| {});
+        self.dns_ring.drain(|_| {});
+    }
+
     /// Grants in both, as the agent does. False: no room.
     #[track_caller]
     pub fn grant(&mut self, addr: Addr, class: ClassId, expires: GrantTime) -> bool {
