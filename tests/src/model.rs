@@ -28,6 +28,7 @@ use egret_core::desired::{Desired, View};
 mod dns;
 mod pair;
 pub mod setup;
+pub mod trial;
 
 pub use pair::Pair;
 
