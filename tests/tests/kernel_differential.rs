@@ -134,7 +134,7 @@ fn differential_packets() {
             if packet % BATCH == BATCH / 2 {
                 pair.settle();
                 // Another rule set: open flows are judged again.
-                let policies = if packet / BATCH % 2 == 0 { fewer.spec() } else { setup.spec() };
+                let policies = if (packet / BATCH).is_multiple_of(2) { fewer.spec() } else { setup.spec() };
                 let now = pair.now();
                 state.replace(vec![policies], now).expect("compiled");
                 pair.switch(state.desired().clone());

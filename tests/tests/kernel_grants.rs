@@ -24,8 +24,11 @@ const RESOLVER: (&str, u16) = ("10.7.0.53", 53);
 
 /// Entries of `GRANTS` here.
 const ROOM: u32 = 256;
+/// Name and steps.
+type Case = (&'static str, fn(&mut Pair));
+
 /// The cases, each from an empty table.
-const CASES: [(&str, fn(&mut Pair)); 5] = [
+const CASES: [Case; 5] = [
     ("the longest lifetime", the_longest_lifetime_stays_whoever_comes_last),
     ("a sweep", a_sweep_removes_what_is_over_and_nothing_else),
     ("races", grants_and_sweeps_race_with_the_learner),

@@ -14,8 +14,11 @@ use egret_tests::arena::{Arena, ENDPOINT};
 use egret_tests::model::{Pair, setup::Setup};
 use egret_tests::packet::{Ext, L4, Packet, tcp};
 
+/// Name and steps.
+type Case = (&'static str, fn(&mut Pair));
+
 /// The cases under the setup "policies".
-const CASES: [(&str, fn(&mut Pair)); 5] = [
+const CASES: [Case; 5] = [
     ("P-A01 fragments", p_a01_later_fragments_follow_the_first_ones_ports_and_nothing_else),
     ("P-A01 source routes and lengths", p_a01_source_routes_and_lying_lengths_are_invalid),
     ("P-A04", p_a04_the_port_behind_extension_headers_counts),

@@ -198,7 +198,7 @@ impl Model {
             return false;
         };
         if grant::class(old) != class || grant::expires(old) < expires {
-            let entry = self.grants.entry(key).or_insert_with(Grants::default);
+            let entry = self.grants.entry(key).or_default();
             entry.slots[slot] = grant::pack(class, expires);
         }
         true
