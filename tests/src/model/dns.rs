@@ -11,7 +11,7 @@ use egret_common::{
     ids::{CLASS_QUERY_ONLY, CLASS_SEARCHED, ClassId},
     judge::{FlowSlot, State, Work, refusal},
     maps::{
-        CONFIG_SLOW_PATTERNS, ENDPOINT_QUERY_FILTER, Endpoint, FLOW_TRUSTED, GrantKey, Grants, QueryKey,
+        CONFIG_SLOW_PATTERNS, ENDPOINT_QUERY_FILTER, Endpoint, FLOW_TRUSTED, GrantKey, QueryKey,
         SuffixClasses,
     },
     net::{Addr, Direction, proto},
