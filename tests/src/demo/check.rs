@@ -69,7 +69,7 @@ impl Seen<'_> {
         let attempt = self.attempt(n)?;
         let seen = match attempt.reached {
             Some(reached) => format!("reached {reached}"),
-            None if attempt.code == code => format!("refused in {:.0} ms", attempt.seconds * 1e3),
+            None if attempt.code == code => format!("refused in {:.1} ms", attempt.seconds * 1e3),
             None => format!("failed with code {} after {:.1} s", attempt.code, attempt.seconds),
         };
         let refused = seen.starts_with("refused") && attempt.seconds < self.at_once;
