@@ -247,8 +247,8 @@ fn chunk_of<T: Tables>(first: &RuleChunk, key: u32) -> u32 {
     chunk
 }
 
-/// Index of the first interval of a chunk that covers the port, or `RULES_PER_CHUNK`. Arithmetic instead of branches: a branch per interval would
-/// double the states that the verifier has to follow, eight times per class.
+/// Index of the first interval of a chunk that covers the port, or `RULES_PER_CHUNK`. Arithmetic instead of branches: a
+/// branch per interval would double the states that the verifier has to follow, eight times per class.
 #[inline(never)]
 fn first_match<T: Tables>(entry: &RuleChunk, protocol: u8, port: u16) -> u32 {
     // Numbers whose range the compiler does not know: else it would put the branches back.
