@@ -107,7 +107,7 @@ fn p_a06_quic_fails_at_once_where_only_tcp_is_listed() {
 }
 
 #[test]
-fn p_a07_mapped_destinations_are_ipv4() {
+fn p_a07_smoke_mapped_destinations_are_ipv4() {
     let Some(lab) = Lab::start() else { return };
     lab.zone.add("nine.example", 60, &["203.0.113.9"]);
     let mut probe = lab.egret().allow("nine.example:443").allow("nine.example:5000/udp").session();
@@ -147,7 +147,9 @@ fn p_a08_every_datagram_is_judged_on_its_own() {
         }
     }
     assert_eq!(lab.hits().count(Proto::Udp, no) + lab.hits().count(Proto::Udp, port), 0);
-    assert_eq!(probe.finish().report.row("udp", no).count, 6);
+    // Four by sendto. sendmmsg gives up behind datagrams that were sent without telling the error of the next one: the
+    // probe tries that one again, and Egret counts both tries, six in all.
+    assert_eq!(probe.finish().report.row("udp", no).count, 4 + 6);
 }
 
 #[test]
