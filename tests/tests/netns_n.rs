@@ -5,7 +5,7 @@ use egret_tests::lab::Lab;
 use egret_tests::policy::Cnp;
 
 #[test]
-fn n_a01_a_star_is_one_label_and_two_stars_are_more() {
+fn n_a01_smoke_a_star_is_one_label_and_two_stars_are_more() {
     let Some(lab) = Lab::start() else { return };
     let names = ["example.com", "a.example.com", "a.b.example.com"];
     for (name, n) in names.iter().zip(1..) {

@@ -61,7 +61,7 @@ fn r_a06_the_stub_by_tcp_and_ipv6() {
 }
 
 #[test]
-fn r_a07_names_outside_the_list_never_leave() {
+fn r_a07_smoke_names_outside_the_list_never_leave() {
     let Some(lab) = Lab::start() else { return };
     let name = "c2VjcmV0.x.attacker.example";
     let capture = Capture::start(lab.world.ns("d"));

@@ -17,7 +17,7 @@ use egret_tests::wait::until_true;
 const SOON: Duration = Duration::from_secs(5);
 
 #[test]
-fn run_killing_egret_never_frees_the_child_and_the_next_run_cleans_up() {
+fn run_smoke_killing_egret_never_frees_the_child_and_the_next_run_cleans_up() {
     let Some(lab) = Lab::exclusive() else { return };
     let before = Residue::snapshot();
     let mut probe = lab.egret().allow("api.example.com:443").session();
@@ -36,7 +36,7 @@ fn run_killing_egret_never_frees_the_child_and_the_next_run_cleans_up() {
 }
 
 #[test]
-fn run_leaves_nothing_behind() {
+fn run_smoke_leaves_nothing_behind() {
     let Some(lab) = Lab::exclusive() else { return };
     let before = Residue::snapshot();
     lab.egret().allow("api.example.com").run(&curl("http://api.example.com/")).outcome.expect_success();

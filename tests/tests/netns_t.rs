@@ -35,7 +35,7 @@ fn t_a01_a_long_connection_crosses_expiry() {
 }
 
 #[test]
-fn t_a02_without_grace_an_old_address_closes() {
+fn t_a02_smoke_without_grace_an_old_address_closes() {
     let Some(lab) = Lab::start() else { return };
     lab.zone.rotate("jvm.example", 2, &[&["192.0.2.41"], &["192.0.2.42"], &["192.0.2.43"], &["192.0.2.44"]]);
     let mut probe = lab.egret().allow("jvm.example").lifetimes(1, 0, 86400).session();

@@ -14,7 +14,7 @@ use egret_tests::wait::pass;
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn w_a01_chain_of_six_lives_as_long_as_its_shortest_ttl() {
+fn w_a01_smoke_chain_of_six_lives_as_long_as_its_shortest_ttl() {
     let Some(lab) = Lab::start() else { return };
     let ttls = [900, 3600, 3, 900, 300, 900];
     lab.zone.cname("api.svc.example", ttls[0], "h1.example");
@@ -130,7 +130,7 @@ fn w_a05_an_owner_outside_the_chain_is_not_learned() {
 }
 
 #[test]
-fn w_a10_hints_of_https_records_open_the_queried_name_only() {
+fn w_a10_smoke_hints_of_https_records_open_the_queried_name_only() {
     let Some(lab) = Lab::start() else { return };
     lab.zone.https("www.shop.example", 60, &["192.0.2.50", "2001:db8:a::50"]);
     let query = [raw::query(1, "www.shop.example", rtype::HTTPS)];

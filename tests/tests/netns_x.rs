@@ -11,7 +11,7 @@ use egret_tests::wait::pass;
 const TARGET: &str = "192.0.2.80:443";
 
 #[test]
-fn x_a01_a_syn_is_a_new_connection() {
+fn x_a01_smoke_a_syn_is_a_new_connection() {
     let Some(lab) = Lab::start() else { return };
     lab.zone.add("eighty.example", 2, &["192.0.2.80"]);
     let mut probe = lab.egret().allow("eighty.example:443").lifetimes(1, 0, 86400).session();
