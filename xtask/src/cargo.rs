@@ -1,7 +1,7 @@
 //! Builds through cargo, and where it put what it built.
 //!
-//! Every build here selects the same packages (the workspace without the BPF crate) in the same profile, so that
-//! tests, demonstration and VM share one set of compiled dependencies.
+//! Every build here selects the same packages (the workspace without the BPF crate), so that tests, demonstration and
+//! VM share one set of compiled dependencies.
 
 use std::{
     path::{Path, PathBuf},
@@ -36,6 +36,12 @@ pub(crate) struct Executable {
 /// Builds every binary of the workspace; `args` go to cargo.
 pub(crate) fn build_bins(args: &[String]) -> Result<Vec<Executable>> {
     build(sh::command("cargo").arg("build").args(HOST_PACKAGES).arg("--bins").args(args))
+}
+
+/// Builds these binaries of the workspace and no others; `args` go to cargo.
+pub(crate) fn build_some(names: &[&str], args: &[&str]) -> Result<Vec<Executable>> {
+    let names = names.iter().flat_map(|name| ["--bin", name]);
+    build(sh::command("cargo").arg("build").args(HOST_PACKAGES).args(names).args(args))
 }
 
 /// Builds every test of the workspace.

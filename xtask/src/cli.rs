@@ -85,9 +85,7 @@ pub(crate) fn run() -> Result<()> {
             cargo::build_bins(&args).map(drop)
         }
         Task::Test { tiers, filter } => test::run(&tiers, &filter),
-        Task::Vm { timeout, file, command } => {
-            vm::run_command(&command, &file, Duration::from_secs(timeout))
-        }
+        Task::Vm { timeout, file, command } => vm::run_command(&command, &file, Duration::from_secs(timeout)),
         Task::Verify { update } => thin::verify(update),
         Task::Bench { args } => thin::bench(&args),
         Task::Demo { args } => thin::demo(&args),
