@@ -17,7 +17,7 @@ pub(crate) const MODULES: &str = "/modules";
 const BUSYBOX: &str = "/bin/busybox";
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A file system under construction.
+/// A file system under construction; its files and its image go with it.
 pub(crate) struct Root {
     folder: PathBuf,
     done: BTreeSet<PathBuf>,
@@ -27,10 +27,8 @@ pub(crate) struct Root {
 impl Root {
     /// An empty root with merged /usr, the few files of /etc that libc reads, and a shell.
     pub(crate) fn new() -> Result<Self> {
-        let folder = sh::target_dir().join("vm/root");
-        if folder.exists() {
-            fs::remove_dir_all(&folder).with_context(|| format!("emptying {}", folder.display()))?;
-        }
+        // Its own per process: two VMs may be made at the same time.
+        let folder = sh::target_dir().join(format!("vm/root-{}", std::process::id()));
         let mut root = Self { folder, done: BTreeSet::new(), env: Vec::new() };
         for folder in [
             "usr/bin",
@@ -236,6 +234,14 @@ impl Root {
         Ok(self
             .folder
             .join(path.strip_prefix("/").with_context(|| format!("{} is not absolute", path.display()))?))
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        // What cannot be removed lies in the target folder and harms nobody.
+        drop(fs::remove_dir_all(&self.folder));
+        drop(fs::remove_file(self.folder.with_extension("cpio")));
     }
 }
 
