@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 use std::net::UdpSocket;
-use std::sync::Arc;
 use std::time::Duration;
 
 use egret_tests::dnsd::raw;
@@ -15,12 +14,12 @@ pub(super) const DNSMASQ: &str = "127.0.0.1:5353";
 
 /// A loaded table; goes when dropped.
 pub(super) struct Nftables {
-    ns: Arc<Ns>,
+    place: Place,
 }
 
 impl Nftables {
     /// Established flows, and new ones to a set of 10,000 addresses with `server` in it.
-    pub(super) fn load(ns: &Arc<Ns>, server: &str) -> Self {
+    pub(super) fn load(place: &Place, server: &str) -> Self {
         let mut text = String::from("table inet bench {\n set names { type ipv4_addr; elements = { ");
         for number in 0..9_999u32 {
             let _ = write!(text, "{}, ", std::net::Ipv4Addr::from_bits(0xc612_0000 + number));
@@ -33,20 +32,15 @@ impl Nftables {
              chain in {{ type filter hook input priority 0; policy drop;\n\
              ct state established,related accept\n iif lo accept\n }}\n}}\n"
         );
-        nft(ns, &Cmd::new(["nft", "-f", "-"]).stdin(text));
-        Self { ns: ns.clone() }
+        place.run(&Cmd::new(["nft", "-f", "-"]).stdin(text)).expect_success();
+        Self { place: place.clone() }
     }
 }
 
 impl Drop for Nftables {
     fn drop(&mut self) {
-        nft(&self.ns, &Cmd::new(["nft", "delete", "table", "inet", "bench"]));
+        self.place.run(&Cmd::new(["nft", "delete", "table", "inet", "bench"]));
     }
-}
-
-fn nft(ns: &Arc<Ns>, command: &Cmd) {
-    let dir = std::env::temp_dir();
-    Place::new(ns, &dir).run(command).expect_success();
 }
 
 /// A forwarding dnsmasq that writes each answer into the set of [`Nftables`]; ends when dropped.

@@ -55,7 +55,7 @@ pub(super) fn run() -> Table {
         (0..3).map(|mode| format!("{}:53", server_of(mode)).parse().expect("an address")).collect();
     let _dnsd = Dnsd::start(world.ns("w"), &listen, zone.handler());
     let _server = Server::start(world.ns("w"));
-    let _nftables = Nftables::load(world.ns("other"), &server_of(1));
+    let _nftables = Nftables::load(&place(&world, 1), &server_of(1));
     let dnsmasq = Dnsmasq::start(world.ns("other"), &place(&world, 1), &server_of(1));
     let mut clients: Vec<Client> = (0..3).map(|mode| client(&world, mode)).collect();
     let head = ["workload", "no filter", "nftables, set of 10,000", "egret run", "wanted", "verdict"];
