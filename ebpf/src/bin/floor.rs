@@ -89,7 +89,8 @@ fn floor_new(ctx: SkBuffContext) -> i32 {
     let (Some(endpoint), Some(key)) = (endpoint(skb), key(skb, true)) else { return DROP };
     let known = FLOWS.get_ptr(key).is_some();
     // SAFETY: read at once.
-    let Some(grants) = (unsafe { GRANTS.get(GrantKey { addr: key.remote, endpoint: ENDPOINT, pad: 0 }) }) else {
+    let Some(grants) = (unsafe { GRANTS.get(GrantKey { addr: key.remote, endpoint: ENDPOINT, pad: 0 }) })
+    else {
         return DROP;
     };
     let slot = grants.slots[0];
