@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use egret_common::{
-    decide::{Question, decide, may_ask},
+    decide::{Question, decision_of, may_ask},
     grant,
     maps::{GrantKey, Grants},
     net::Direction,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::{Probe, any_policies, any_probe, identities, search};
 use egret_common::{
-    decide::{Question, decide, may_ask},
+    decide::{Question, decision_of, may_ask},
     grant,
     maps::{GrantKey, Grants},
     verdict::DropReason,
