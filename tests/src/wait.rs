@@ -10,6 +10,12 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+/// `limit`, or more of it in the emulated VM (`EGRET_VM`), where everything takes longer. For limits that only end
+/// what hangs, and for "at once".
+pub fn patient(limit: Duration) -> Duration {
+    if std::env::var_os("EGRET_VM").is_some() { limit * 6 } else { limit }
+}
+
 /// Asks `probe` until it gives a value, at most for `limit`; `None` when the time is over.
 ///
 /// For states that announce themselves by no event (a file that vanishes, a list of program ids).
@@ -30,6 +36,7 @@ pub fn until<T>(limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Option
 
 /// Like [`until`] for a plain condition; panics with `what` when it does not come true.
 pub fn until_true(what: &str, limit: Duration, mut probe: impl FnMut() -> bool) {
+    let limit = patient(limit);
     assert!(until(limit, || probe().then_some(())).is_some(), "not within {limit:?}: {what}");
 }
 

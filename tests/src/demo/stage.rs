@@ -55,7 +55,7 @@ pub(super) fn play(options: &Options) -> Outcome {
     for (step, run) in steps.iter().zip(runs) {
         let verdict = run.and_then(|run| {
             count_drops(&run, &mut outcome.drops);
-            let seen = Seen { run: &run, lab: &lab, captures: &captures, at_once: options.at_once() };
+            let seen = Seen { run: &run, lab: &lab, captures: &captures, at_once: Options::at_once() };
             (step.check)(&seen).map_err(|text| format!("{text}{}", complaint(&run)))
         });
         outcome.rows.push(step.row(verdict));

@@ -119,7 +119,7 @@ impl Running {
 
     /// True if it ends within `limit`; its status stays to be collected by [`Running::wait`].
     pub fn ends_within(&self, limit: Duration) -> bool {
-        wait::readable_within(self.pidfd.as_fd(), limit).expect("poll a pidfd")
+        wait::readable_within(self.pidfd.as_fd(), wait::patient(limit)).expect("poll a pidfd")
     }
 
     /// Waits for its end, at most `limit`, then kills it with its process group.

@@ -32,7 +32,8 @@ impl Tried {
     #[track_caller]
     pub fn refused(&self) {
         assert!(self.result.is_err_and(is_refusal), "expected EPERM or EACCES, got {self:?}");
-        assert!(self.elapsed < Duration::from_millis(500), "refused, but late: {self:?}");
+        let limit = crate::wait::patient(Duration::from_millis(500));
+        assert!(self.elapsed < limit, "refused, but late: {self:?}");
     }
 
     /// Panics if it connected.
