@@ -50,7 +50,8 @@ impl Session {
         let line = serde_json::to_string(request).expect("a request is JSON");
         let mut answer = String::new();
         let told = writeln!(self.stdin, "{line}").and_then(|()| self.stdin.flush());
-        let ready = wait::readable_within(self.stdout.get_ref().as_fd(), wait::patient(limit)).unwrap_or(false);
+        let ready =
+            wait::readable_within(self.stdout.get_ref().as_fd(), wait::patient(limit)).unwrap_or(false);
         let read = if told.is_ok() && ready { self.stdout.read_line(&mut answer).unwrap_or(0) } else { 0 };
         assert!(read > 0, "the probe is gone or hangs at {line}\nstderr: {}", self.running.stderr_so_far());
         serde_json::from_str(&answer).unwrap_or_else(|error| panic!("probe said {answer:?}: {error}"))
