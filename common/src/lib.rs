@@ -20,6 +20,7 @@ pub mod maps;
 pub mod net;
 pub mod packet;
 pub mod verdict;
+pub mod work;
 
 /// Version of everything that programs and agent exchange through pinned maps. It stands in the pin path, so
 /// that an agent never adopts maps of another layout. Raise it with every change to [`maps`] or [`event`].

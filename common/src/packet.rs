@@ -100,7 +100,7 @@ pub struct Parsed {
     pub version: u8,
     /// Bytes of the TCP header.
     pub tcp_header: u8,
-    /// [`Fragment`] as a number.
+    /// [`WHOLE`], [`FRAGMENT_FIRST`] or [`FRAGMENT_LATER`].
     pub fragment: u8,
 }
 
