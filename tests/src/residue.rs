@@ -41,7 +41,8 @@ impl Residue {
     /// Waits up to `limit` for everything that came since to be gone; panics with what stays.
     #[track_caller]
     pub fn assert_clean(&self, limit: Duration) {
-        let gone = wait::until(wait::patient(limit), || Self::snapshot().new_since(self).is_empty().then_some(()));
+        let gone =
+            wait::until(wait::patient(limit), || Self::snapshot().new_since(self).is_empty().then_some(()));
         if gone.is_none() {
             panic!("left behind: {:#?}", Self::snapshot().new_since(self));
         }

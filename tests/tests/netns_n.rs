@@ -109,3 +109,21 @@ fn n_a05_a_trailing_wildcard_is_refused() {
     assert!(!run.outcome.stdout.contains("started"), "{:?}", run.outcome);
     assert!(run.outcome.stderr.contains("uploads.host.example.*"), "the message names the pattern");
 }
+
+#[test]
+fn n_a01_a_star_inside_a_label_is_the_agents_work() {
+    let Some(lab) = Lab::start() else { return };
+    for n in 1..=3 {
+        lab.zone.add(&format!("api{n}.example.com"), 60, &[&format!("192.0.2.{}", 10 + n)]);
+    }
+    let mut probe = lab.egret().allow("api*.example.com:443").session();
+    for n in 1..=3 {
+        probe.resolve_family(&format!("api{n}.example.com"), 4).first();
+        probe.tcp_patient(&format!("192.0.2.{}:443", 10 + n)).allowed();
+    }
+    probe.resolve("other.example.com").failed();
+    probe.tcp_patient("192.0.2.99:443").denied();
+    let report = probe.finish().report;
+    assert_eq!(report.row_of_name("other.example.com").reason, "QueryRefused");
+    assert_eq!(report.denied().len(), 2, "{:#}", report.0);
+}
