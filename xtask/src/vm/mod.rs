@@ -32,7 +32,8 @@ const PROGRAMS: &[&str] = &[
 ];
 /// netns tests whose name contains this word also run in the VM: a few, since emulation is slow.
 const NETNS_PART: &str = "smoke";
-const TESTS_TIMEOUT: Duration = Duration::from_secs(900);
+/// The verifier alone takes most of a minute per load there.
+const TESTS_TIMEOUT: Duration = Duration::from_secs(2400);
 
 /// Runs the kernel tier, the sandbox, the smoke part of netns and the demonstration's core steps in the VM.
 pub(crate) fn run_tests(names: &[String], tally: &mut Tally) -> Result<()> {
