@@ -293,7 +293,7 @@ fn learn(endpoint: &Endpoint, s: &mut Scratch, outcome: Outcome) {
     let class = classify(&Maps, s);
     s.event.class = class;
     let slow_patterns = maps::CONFIG.load().flags & CONFIG_SLOW_PATTERNS != 0;
-    let unknown = class == 0 && slow_patterns && s.address_count != 0;
+    let unknown = (class == 0 || class & ids::CLASS_UNSURE != 0) && slow_patterns && s.address_count != 0;
     let expanded = class & ids::CLASS_SEARCHED != 0 && s.has_aliases() && s.address_count != 0;
     if outcome == Outcome::Slow || unknown || expanded {
         // For other names the agent cannot find anything to open either.

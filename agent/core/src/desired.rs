@@ -28,8 +28,8 @@ pub struct CidrPrefix {
     pub key: CidrKey,
 }
 
-/// Key of `NAME_SUFFIX`: reversed text, ending in a dot (empty for every name); the prefix length is 8 bits per
-/// character.
+/// Key of `NAME_SUFFIX`: the end of a name as reversed text, ending in a dot where whole labels are meant (empty for
+/// every name); the prefix length is 8 bits per character.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Suffix(pub String);
 
@@ -54,15 +54,15 @@ pub struct Desired {
 
 impl Desired {
     /// The class that the kernel's two name tables give a name; 0 = none. The reference for the kernel's look-up:
-    /// the whole name first, else the longest suffix, which already speaks for all shorter ones.
+    /// the whole name first, else the longest ending, which already speaks for all shorter ones.
     #[must_use]
     pub fn name_class(&self, name: &Name) -> ClassId {
         if let Some(class) = self.name_exact.get(name) {
             return *class;
         }
         let reversed: String = name.as_str().chars().rev().collect();
-        let ends = (0..=reversed.len()).rev().filter(|&i| i == 0 || reversed.as_bytes()[i - 1] == b'.');
-        let hit = ends.into_iter().find_map(|end| self.name_suffix.get(&Suffix(reversed[..end].to_owned())));
+        let mut ends = (0..=reversed.len()).rev();
+        let hit = ends.find_map(|end| self.name_suffix.get(&Suffix(reversed[..end].to_owned())));
         match (hit, name.label_count() as u32) {
             (None, _) => 0,
             (Some(s), n) if n == s.labels + 1 => s.one,

@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// Names of slow patterns that get an entry of their own in `NAME_EXACT`; beyond that the agent grants by itself.
-const MAX_SEEN_NAMES: usize = 16_384;
+const MAX_SEEN_NAMES: usize = 8_192;
 
 /// Opens `key` for a name class until `expires`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -145,6 +145,12 @@ impl State {
     pub fn see_query(&mut self, name: &Name) -> Result<Vec<MapOp>, CompileError> {
         let known = self.world.seen_names.contains(name) || self.world.seen_names.len() >= MAX_SEEN_NAMES;
         if known || !self.compiled.index.is_slow(name) {
+            return Ok(Vec::new());
+        }
+        // Names that no pattern matches get one as well, so that they are refused the next time, but they must not
+        // take the room of the others.
+        let matched = self.compiled.index.matches_slow(name);
+        if !matched && self.world.seen_names.len() >= MAX_SEEN_NAMES / 2 {
             return Ok(Vec::new());
         }
         let (class, mut ops) = self.class_of(name)?;

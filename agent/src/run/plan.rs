@@ -1,10 +1,12 @@
 //! From the command line to policies: every `--allow` and every file read, or one line that says what is wrong.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
 
 use egret_core::allow::AllowRule;
-use egret_core::policy::{Policy, Severity, cilium};
+use egret_core::names::{Kind, Pattern};
+use egret_core::policy::{Peers, Policy, Severity, cilium};
 
 use super::describe;
 use super::resolvers::{self, Resolvers};
@@ -52,9 +54,30 @@ impl Plan {
         let mut resolvers = resolvers::read();
         resolvers.servers.extend(args.trusted_resolver.iter().copied());
         let understood = describe::policies(&policies);
+        warnings.extend(slow_patterns(&policies));
         policies.push(Policy::to_resolvers(&resolvers.servers));
         Ok(Self { policies, understood, isolated, resolvers, warnings })
     }
+}
+
+/// Patterns that the kernel cannot match by itself have a price.
+fn slow_patterns(policies: &[Policy]) -> Vec<String> {
+    let named = |peers: &Peers| match peers {
+        Peers::Names(patterns) => patterns.clone(),
+        _ => Vec::new(),
+    };
+    let rules = policies.iter().flat_map(Policy::rules);
+    let all = rules.flat_map(|r| named(&r.peers).into_iter().chain(r.dns.clone().unwrap_or_default()));
+    let slow: BTreeSet<Pattern> = all.filter(|p| matches!(p.kind(), Kind::Slow(_))).collect();
+    let tell = |pattern: Pattern| match pattern.kind() {
+        Kind::Slow(slow) => format!(
+            "{pattern}: a `*` inside a label is matched by egret, not in the kernel: a first look-up of any name that ends \
+             in `{}` is let through, and a first connect may take a second",
+            slow.tail()
+        ),
+        _ => String::new(),
+    };
+    slow.into_iter().map(tell).collect()
 }
 
 fn allow_rule(text: &str) -> Result<AllowRule, Refusal> {

@@ -8,7 +8,7 @@ use egret_common::{
     },
     event::{DNS_ASKED, DNS_LEARNED, DNS_REFUSED, DNS_SEGMENT, DNS_SLOW, DNS_TRUSTED, DnsEvent},
     grant::{self, GrantTime},
-    ids::{CLASS_QUERY_ONLY, CLASS_SEARCHED, ClassId},
+    ids::{CLASS_QUERY_ONLY, CLASS_SEARCHED, CLASS_UNSURE, ClassId},
     judge::{FlowSlot, State, Work, refusal},
     maps::{
         CONFIG_SLOW_PATTERNS, ENDPOINT_QUERY_FILTER, Endpoint, FLOW_TRUSTED, GrantKey, QueryKey,
@@ -159,7 +159,8 @@ impl Model {
         let class = classify(self, scratch);
         pass.event.class = class;
         let slow_patterns = self.config_flags & CONFIG_SLOW_PATTERNS != 0;
-        let unknown = class == 0 && slow_patterns && scratch.address_count != 0;
+        let unsure = class == 0 || class & CLASS_UNSURE != 0;
+        let unknown = unsure && slow_patterns && scratch.address_count != 0;
         let expanded = class & CLASS_SEARCHED != 0 && scratch.has_aliases() && scratch.address_count != 0;
         if outcome == Scan::Slow || unknown || expanded {
             let opens = class != 0 && class & CLASS_QUERY_ONLY == 0;

@@ -188,6 +188,20 @@ impl Slow {
         Ok(Self { deep, labels })
     }
 
+    /// The text behind the last `*`: every name of the pattern ends in it.
+    #[must_use]
+    pub fn tail(&self) -> String {
+        let text = self.labels.join(".");
+        text.rsplit('*').next().unwrap_or_default().to_owned()
+    }
+
+    /// Whether names of the pattern have exactly one label more than whole ones in the tail.
+    #[must_use]
+    pub fn ends_in_one(&self) -> bool {
+        let whole = self.tail().bytes().filter(|b| *b == b'.').count();
+        !self.deep && self.labels.len() == whole + 1
+    }
+
     fn matches(&self, name: &Name) -> bool {
         let mut name_labels = name.labels().rev();
         let fit = self.labels.iter().rev().all(|p| name_labels.next().is_some_and(|l| label_matches(p, l)));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use egret_common::{
     grant::ticks_of_secs,
-    ids::{CLASS_QUERY_ONLY, CLASS_SEARCHED, is_name_class},
+    ids::{CLASS_QUERY_ONLY, CLASS_SEARCHED, CLASS_UNSURE, is_name_class},
     maps::CONFIG_SLOW_PATTERNS,
 };
 
@@ -146,7 +146,10 @@ fn identities_follow_the_host() {
 fn n_a01_slow_patterns_get_an_entry_when_the_name_is_asked_for() {
     let mut s = state(&["sub*.example.com", "*.example.com:8443"]);
     assert_eq!(s.config_flags(), CONFIG_SLOW_PATTERNS);
-    assert_eq!(s.see_query(&name("www.example.com")).unwrap(), []);
+    assert_eq!(s.see_query(&name("www.example.org")).unwrap(), []);
+    let shown: Vec<String> =
+        s.see_query(&name("www.example.com")).unwrap().iter().map(ToString::to_string).collect();
+    assert!(shown.last().unwrap().starts_with("+ NAME_EXACT www.example.com -> 0x1"), "sure now: {shown:?}");
     let ops = s.see_query(&name("sub1.example.com")).unwrap();
     let shown: Vec<String> = ops.iter().map(ToString::to_string).collect();
     assert!(shown.last().unwrap().starts_with("+ NAME_EXACT sub1.example.com -> 0x1"), "{shown:?}");
@@ -158,6 +161,36 @@ fn n_a01_slow_patterns_get_an_entry_when_the_name_is_asked_for() {
         1,
         "also without a query"
     );
+}
+
+#[test]
+fn n_a01_names_that_end_like_a_slow_pattern_may_be_asked_for_until_they_are_known() {
+    let mut s = state(&["api*.example.com", "*example.org", "a.*.example.net", "**.b*.example.net"]);
+    let class = |s: &State, n: &str| s.desired().name_class(&name(n));
+    let unsure = CLASS_UNSURE | CLASS_QUERY_ONLY;
+    for (n, asks) in [
+        ("api1.example.com", true),
+        ("other.example.com", true),
+        ("a.api1.example.com", false),
+        ("example.com", false),
+        ("example.org", true),
+        ("myexample.org", true),
+        ("a.myexample.org", false),
+        ("a.b.example.net", true),
+        ("a.b.c.example.net", true),
+        ("b.example.net", false),
+        ("other.example", false),
+    ] {
+        let bits = class(&s, n) & (CLASS_UNSURE | CLASS_QUERY_ONLY);
+        assert_eq!(bits, if asks { unsure } else { 0 }, "{n}: {:#x}", class(&s, n));
+        assert_eq!(class(&s, n) != 0, asks, "{n}");
+    }
+    s.see_query(&name("api1.example.com")).unwrap();
+    assert_eq!(class(&s, "api1.example.com") & unsure, 0, "it is the pattern's");
+    let shown: Vec<String> =
+        s.see_query(&name("other.example.com")).unwrap().iter().map(ToString::to_string).collect();
+    assert_eq!(shown, ["+ NAME_EXACT other.example.com -> 0x0"], "refused from now on");
+    assert_eq!(class(&s, "other.example.com"), 0);
 }
 
 #[test]
