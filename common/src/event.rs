@@ -114,7 +114,7 @@ pub struct GrantRequest {
     pub endpoint: EndpointId,
     /// Name class; unused when sweeping.
     pub class: ClassId,
-    /// Put: until when. Sweep: only if every slot expired before. Ticks ([`crate::grant`]).
+    /// Put: until when. Sweep: only if every slot expired before. Ticks ([`crate::grant`]). Settle: jiffies.
     pub expires: u32,
     /// `GRANT_*`.
     pub op: u32,
@@ -124,6 +124,9 @@ pub struct GrantRequest {
 pub const GRANT_PUT: u32 = 1;
 /// Remove when expired.
 pub const GRANT_SWEEP: u32 = 2;
+/// No answer is on its way through the agent any more, unless one came since `EndpointState::pending_until` was what
+/// `expires` says (its low half).
+pub const GRANT_SETTLE: u32 = 3;
 
 /// Answer of the clock program, in the same place.
 #[repr(C)]

@@ -4,7 +4,7 @@
 use aya_ebpf::{helpers::bpf_jiffies64, macros::classifier, programs::TcContext};
 use egret_common::{
     decide::Tables,
-    event::{CLOCK_AT, ClockReading, GRANT_PUT, GRANT_SWEEP, GrantRequest},
+    event::{CLOCK_AT, ClockReading, GRANT_PUT, GRANT_SETTLE, GRANT_SWEEP, GrantRequest},
     grant as grants,
     maps::{GRANT_SLOTS, GrantKey},
 };
@@ -30,6 +30,7 @@ pub fn egret_grant(ctx: TcContext) -> i32 {
     match request.op {
         GRANT_PUT => put(&request),
         GRANT_SWEEP => sweep(&request),
+        GRANT_SETTLE => settle(&request),
         _ => INVALID,
     }
 }
@@ -38,6 +39,18 @@ pub fn egret_grant(ctx: TcContext) -> i32 {
 fn put(request: &GrantRequest) -> i32 {
     let done = grant::put(request.endpoint, request.addr, request.class, request.expires, Maps.grant_now());
     if done { DONE } else { REFUSED }
+}
+
+/// Ends the silence after a slow answer, unless another one began since.
+#[inline(always)]
+fn settle(request: &GrantRequest) -> i32 {
+    match grant::state(request.endpoint) {
+        Some(state) if state.pending_until as u32 == request.expires => {
+            state.pending_until = 0;
+            DONE
+        }
+        _ => REFUSED,
+    }
 }
 
 /// Removes an entry whose slots have all expired before `request.expires`: the check and the removal stand side by

@@ -2,7 +2,7 @@
 //! atomically beside the learner, and only a program can read both clocks at one moment.
 
 use egret_common::{
-    event::{CLOCK_AT, ClockReading, GRANT_PUT, GRANT_SWEEP, GrantRequest},
+    event::{CLOCK_AT, ClockReading, GRANT_PUT, GRANT_SETTLE, GRANT_SWEEP, GrantRequest},
     grant::{self, GrantTime},
     ids::ClassId,
     maps::GrantKey,
@@ -42,6 +42,16 @@ impl Datapath {
         let request = GrantRequest { addr, endpoint, class: 0, expires: before, op: GRANT_SWEEP };
         // The program looks again; what it leaves is looked at in the next sweep.
         self.request(&request).unwrap_or(false)
+    }
+
+    /// Tells the kernel that every answer is done with that was on its way when `EndpointState::pending_until` was
+    /// `pending_until`: what is refused from now on is refused at once. `Ok(false)`: another one came since.
+    ///
+    /// # Errors
+    /// [`RunError`] when the program does not run.
+    pub fn settle(&self, endpoint: u32, pending_until: u64) -> Result<bool, RunError> {
+        let (addr, expires) = (Addr::default(), pending_until as u32);
+        self.request(&GrantRequest { addr, endpoint, class: 0, expires, op: GRANT_SETTLE })
     }
 
     fn request(&self, request: &GrantRequest) -> Result<bool, RunError> {
