@@ -6,6 +6,7 @@
 pub mod asked;
 mod banner;
 mod cell;
+mod connection;
 mod describe;
 #[cfg(test)]
 mod fixture;
@@ -18,6 +19,7 @@ mod plan;
 pub mod report;
 mod reset;
 pub mod resolvers;
+mod tally;
 pub mod told;
 mod used;
 mod watch;
@@ -37,7 +39,6 @@ use egret_core::dns::lifetime::Lifetime;
 use egret_core::state::State;
 
 use crate::cli::{OnDeny, RunArgs};
-use crate::datapath::Sizes;
 use crate::exit::{self, Refusal};
 use crate::sandbox::child::{self, Spec};
 use crate::sandbox::escape::{self, Subject};
@@ -191,14 +192,10 @@ async fn end(child: &Child, cgroup: &Cgroup, signals: &Signals, wait: bool) -> s
 
 /// The report, from the kernel's counts.
 fn summary(args: &RunArgs, plan: &Plan, watch: &Watch, exit: Exit) -> Report {
-    let destinations = watch.datapath.destinations();
+    let destinations = watch.destinations();
     let counters = watch.datapath.counters(ENDPOINT);
     let mut warnings: Vec<String> = watch.learner.notes().cloned().collect();
     warnings.extend(watch.complaints());
-    if destinations.len() * 10 >= Sizes::run().destinations as usize * 9 {
-        warnings
-            .push("CMD had more destinations than the kernel's table holds: the report may lack some".into());
-    }
     let state = watch.datapath.endpoint_state(ENDPOINT);
     if state.map_full > 0 {
         let count = state.map_full;
@@ -223,7 +220,7 @@ fn summary(args: &RunArgs, plan: &Plan, watch: &Watch, exit: Exit) -> Report {
 
 fn learned(args: &RunArgs, plan: &Plan, watch: &Watch) -> String {
     let open = used::AlwaysOpen { host: &watch.setting.host, resolvers: &plan.resolvers.servers };
-    let destinations = watch.datapath.destinations();
+    let destinations = watch.destinations();
     used::policy(&destinations, &watch.learner, &open, &plan.resolvers.search, args.audit)
 }
 

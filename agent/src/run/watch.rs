@@ -12,30 +12,29 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Duration;
 
-use egret_common::conntrack::{CLOSING, SYN_SENT, UNANSWERED, idle_limit};
 use egret_common::decide::{Decision, Question};
-use egret_common::event::FlowEvent;
+use egret_common::event::{DNS_SLOW, FlowEvent};
 use egret_common::grant::ticks_of_secs;
 use egret_common::ids::EndpointId;
 use egret_common::judge::judge_connect;
-use egret_common::maps::FlowValue;
-use egret_common::net::{Direction, proto, tcp};
-use egret_common::verdict::{DropReason, Verdict};
+use egret_common::maps::{Destination, DestinationKey};
+use egret_common::net::Direction;
 use egret_core::desired::View;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::learn::{Effects, Learner, ip, now, socket};
-use super::{host, live, reset};
-use crate::datapath::{Datapath, DnsRecord, Ring};
+use super::tally::Tally;
+use super::{connection, host, live, reset};
+use crate::datapath::{Datapath, DnsRecord, Ring, Sizes};
 use crate::tell;
 
 /// How often records are read that nobody waits for.
 const DRAIN: Duration = Duration::from_millis(10);
 /// How often grants that end soon are looked at: half the shortest lifetime there is.
 const KEEP: Duration = Duration::from_millis(500);
-/// How often this host's addresses are read.
+/// How often this host's addresses and the destinations are read.
 const ADDRESSES: Duration = Duration::from_secs(2);
 /// How often dead grants are removed.
 const SWEEP: Duration = Duration::from_secs(30);
@@ -72,6 +71,7 @@ pub(super) struct Watch {
     pub(super) setting: Setting,
     dns: Ring<DnsRecord<'static>>,
     flows: Ring<FlowEvent>,
+    tally: Tally,
     map_full: u64,
     complaints: BTreeMap<&'static str, u64>,
 }
@@ -81,7 +81,8 @@ impl Watch {
     #[must_use]
     pub(super) fn new(mut datapath: Datapath, learner: Learner, setting: Setting) -> Self {
         let (dns, flows) = (datapath.take_dns_ring(), datapath.take_flow_ring());
-        Self { datapath, learner, setting, dns, flows, map_full: 0, complaints: BTreeMap::new() }
+        let tally = Tally::default();
+        Self { datapath, learner, setting, dns, flows, tally, map_full: 0, complaints: BTreeMap::new() }
     }
 
     /// Works until `end`, and once more after it, so that nothing is missing in the report.
@@ -109,14 +110,23 @@ impl Watch {
                     self.read_flows();
                 }
                 _ = keep.tick(), if self.setting.keep_in_use => self.keep(),
-                _ = addresses.tick() => self.read_addresses(),
+                _ = addresses.tick() => {
+                    self.read_addresses();
+                    self.read_destinations();
+                }
                 _ = sweep.tick() => self.sweep(),
                 _ = verify.tick() => self.verify(),
             }
         };
         self.read_dns();
         self.read_flows();
+        self.read_destinations();
         Ok(out)
+    }
+
+    /// All destinations of the run.
+    pub(super) fn destinations(&self) -> Vec<(DestinationKey, Destination)> {
+        self.tally.all()
     }
 
     /// What went wrong on the way, for the report.
@@ -127,8 +137,10 @@ impl Watch {
     fn read_dns(&mut self) {
         let (learner, verbose) = (&mut self.learner, self.setting.verbose);
         let mut all = Effects::default();
-        let mut failed = 0;
+        let (mut failed, mut slow) = (0, false);
+        let pending = self.datapath.endpoint_state(self.setting.endpoint).pending_until;
         self.dns.drain(|record| {
+            slow |= record.event.flags & DNS_SLOW != 0;
             match learner.see(&record.event, record.payload) {
                 Ok(effects) => {
                     all.ops.extend(effects.ops);
@@ -142,6 +154,10 @@ impl Watch {
         });
         self.complain("a name has more port ranges than the kernel's table holds: it stays closed", failed);
         self.perform(&all);
+        if slow && pending != 0 {
+            // If it fails, the silence ends by itself.
+            let _ = self.datapath.settle(self.setting.endpoint, pending);
+        }
     }
 
     fn perform(&mut self, effects: &Effects) {
@@ -175,9 +191,9 @@ impl Watch {
             if verbose {
                 live::denial(&event, learner);
             }
-            if refused_stream(&event) {
+            if connection::refused_stream(&event) {
                 hang.push(event);
-            } else if silent_connect(&event) {
+            } else if connection::silent_connect(&event) {
                 silent.push(event);
             }
         });
@@ -227,7 +243,7 @@ impl Watch {
         let Ok(clock) = self.datapath.clock() else { return };
         let hz = u64::from(self.datapath.hz());
         let flows = self.datapath.flows();
-        let live = flows.iter().filter(|(_, value)| is_live(value, clock.jiffies, hz));
+        let live = flows.iter().filter(|(_, value)| connection::is_live(value, clock.jiffies, hz));
         let used: std::collections::BTreeSet<IpAddr> = live.map(|(key, _)| ip(key.remote)).collect();
         let grants =
             self.learner.state_mut().keep_in_use(self.setting.endpoint, |ip| used.contains(&ip), now);
@@ -248,6 +264,16 @@ impl Watch {
         }
     }
 
+    fn read_destinations(&mut self) {
+        let table = self.datapath.destinations();
+        let crowded = table.len() * 10 >= Sizes::run().destinations as usize * 9;
+        self.complain(
+            "the kernel's table of destinations was nearly full: the report may lack some",
+            u64::from(crowded),
+        );
+        self.tally.add(table);
+    }
+
     fn verify(&mut self) {
         if let Err(error) = self.datapath.verify(&self.setting.cgroup) {
             tell::line(format_args!("warning: enforcement was interfered with: {error}"));
@@ -258,26 +284,4 @@ impl Watch {
     fn sweep(&mut self) {
         self.datapath.sweep(now().saturating_sub(ticks_of_secs(REMEMBER)));
     }
-}
-
-/// A DNS query over TCP that was dropped: its client would wait for an answer.
-fn refused_stream(event: &FlowEvent) -> bool {
-    event.proto == proto::TCP
-        && event.reason == DropReason::QueryRefused as u8
-        && event.verdict == Verdict::Dropped as u8
-}
-
-/// The first packet of a connection, dropped without a word.
-fn silent_connect(event: &FlowEvent) -> bool {
-    event.proto == proto::TCP
-        && event.direction == Direction::Egress as u8
-        && event.verdict == Verdict::Dropped as u8
-        && event.local_port != 0
-        && event.tcp_flags & (tcp::SYN | tcp::ACK) == tcp::SYN
-}
-
-/// Whether a flow is a connection in use: answered, not closing, not idle for too long.
-fn is_live(flow: &FlowValue, jiffies: u64, hz: u64) -> bool {
-    let idle = jiffies.saturating_sub(flow.last_seen) / hz.max(1);
-    !matches!(flow.state, CLOSING | SYN_SENT | UNANSWERED) && idle < u64::from(idle_limit(flow.state))
 }
