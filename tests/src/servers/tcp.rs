@@ -5,6 +5,8 @@ use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::thread;
 
+use nix::sys::socket::{Backlog, listen};
+
 use super::log::{Hits, Proto, plain};
 use crate::wait::Stop;
 
@@ -12,7 +14,12 @@ use crate::wait::Stop;
 pub(super) fn bind_all(ports: &[u16]) -> Vec<TcpListener> {
     let bind = |port: &u16| {
         let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, *port));
-        TcpListener::bind(address).unwrap_or_else(|error| panic!("listen on tcp port {port}: {error}"))
+        let listener = TcpListener::bind(address);
+        let listener = listener.unwrap_or_else(|error| panic!("listen on tcp port {port}: {error}"));
+        // A short queue would drop SYNs while the machine is busy, which looks like a late grant.
+        let backlog = Backlog::new(4096).unwrap_or(Backlog::MAXCONN);
+        listen(&listener, backlog).unwrap_or_else(|error| panic!("queue of tcp port {port}: {error}"));
+        listener
     };
     ports.iter().map(bind).collect()
 }
