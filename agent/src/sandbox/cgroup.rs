@@ -187,25 +187,19 @@ pub(super) fn own_path(text: &str) -> Option<PathBuf> {
     text.lines().find_map(|l| l.strip_prefix("0::")).map(|p| PathBuf::from(p.trim_end_matches(" (deleted)")))
 }
 
-/// Makes the directory and locks it. Between the two another run may take it for a leftover and remove
-/// it; then it is made again.
+/// Makes the directory and locks it. Between the two another run may look at it or take it for a leftover and
+/// remove it; then it is made again. Only who holds the lock removes, so that the path cannot come to mean another
+/// directory under the hands of a remover.
 fn make(path: &Path) -> io::Result<Cgroup> {
-    let mut last = Err(io::ErrorKind::WouldBlock.into());
-    for _ in 0..10 {
-        std::fs::create_dir(path)?;
-        last = claim(path);
-        match &last {
-            Err(e) if [io::ErrorKind::NotFound, io::ErrorKind::WouldBlock].contains(&e.kind()) => {
-                let _ = std::fs::remove_dir(path);
-            }
-            Err(_) => {
-                let _ = std::fs::remove_dir(path);
-                break;
-            }
-            Ok(_) => break,
+    std::fs::create_dir(path)?;
+    for _ in 0..1000 {
+        match claim(path) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(1)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => std::fs::create_dir(path)?,
+            made => return made,
         }
     }
-    last
+    Err(io::ErrorKind::WouldBlock.into())
 }
 
 fn claim(path: &Path) -> io::Result<Cgroup> {
@@ -215,6 +209,7 @@ fn claim(path: &Path) -> io::Result<Cgroup> {
         return Err(io::ErrorKind::NotFound.into());
     }
     if std::fs::read_to_string(path.join("cgroup.type"))?.trim() != "domain" {
+        std::fs::remove_dir(path)?;
         return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
     }
     Ok(Cgroup { path: path.to_owned(), id, _lock: file })
