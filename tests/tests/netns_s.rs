@@ -92,7 +92,7 @@ fn s_a02_a_written_policy_passes_the_same_run() {
 }
 
 #[test]
-fn s_a03_smoke_every_descendant_is_held() {
+fn s_a03_every_descendant_is_held() {
     let Some(lab) = Lab::start() else { return };
     let get = "curl -sS -m 3 --noproxy '*' http://192.0.2.99/";
     for line in [
