@@ -51,6 +51,9 @@ impl Bench {
         let budget = (records == 1).then_some(Budget { ns: 2000, times: None });
         if records == 1 {
             table.ns("query", median(&queries), None, None);
+            let frame = setup::dns(true, LOCAL_PORT, &raw::query(0, NAME, rtype::A));
+            let times: Vec<u64> = (0..PAIRS).map(|_| self.run("egret_egress", &frame, REPEAT)).collect();
+            table.ns("query (repeated)", median(&times), None, None);
         }
         table.ns(&format!("answer, {records} new addresses"), median(&fresh), None, None);
         table.ns(&format!("answer, {records} addresses as before"), median(&known), None, None);
