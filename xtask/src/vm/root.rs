@@ -27,6 +27,7 @@ pub(crate) struct Root {
 impl Root {
     /// An empty root with merged /usr, the few files of /etc that libc reads, and a shell.
     pub(crate) fn new() -> Result<Self> {
+        sweep(&sh::target_dir().join("vm"));
         // Its own per process: two VMs may be made at the same time.
         let folder = sh::target_dir().join(format!("vm/root-{}", std::process::id()));
         let mut root = Self { folder, done: BTreeSet::new(), env: Vec::new() };
@@ -234,6 +235,18 @@ impl Root {
         Ok(self
             .folder
             .join(path.strip_prefix("/").with_context(|| format!("{} is not absolute", path.display()))?))
+    }
+}
+
+/// Removes the roots of processes that were killed.
+fn sweep(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name.strip_prefix("root-").map(|rest| rest.trim_end_matches(".cpio").to_owned());
+        if owner.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            // A folder or a file; what stays harms nobody.
+            drop(fs::remove_dir_all(entry.path()).or_else(|_| fs::remove_file(entry.path())));
+        }
     }
 }
 
