@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-/// Three times `limit`, and more in the emulated VM (`EGRET_VM`): a start of egret costs seconds of both cores while
-/// the verifier works. For limits that only end what hangs, and for "at once".
+/// `limit`, or more of it in the emulated VM (`EGRET_VM`), where everything takes longer. For limits that only end
+/// what hangs, and for "at once".
 pub fn patient(limit: Duration) -> Duration {
-    if std::env::var_os("EGRET_VM").is_some() { limit * 6 } else { limit * 3 }
+    if std::env::var_os("EGRET_VM").is_some() { limit * 6 } else { limit }
 }
 
 /// Asks `probe` until it gives a value, at most for `limit`; `None` when the time is over.

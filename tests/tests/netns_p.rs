@@ -98,7 +98,7 @@ fn p_a06_quic_fails_at_once_where_only_tcp_is_listed() {
         let start = std::time::Instant::now();
         assert!(is_refusal(probe.udp(target).errno), "{target}");
         probe.tcp(target).allowed();
-        assert!(start.elapsed() < Duration::from_millis(900), "{target}: {:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_millis(300), "{target}: {:?}", start.elapsed());
     }
     assert_eq!(probe.finish().report.reason("udp", "192.0.2.10:443"), "NamePortMismatch");
     let mut listed = lab.egret().allow("api.example.com:443/udp").session();
