@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use egret_tests::exec::Cmd;
 use egret_tests::lab::Lab;
 use egret_tests::packet::{Ext, L4, Packet, tcp};
 use egret_tests::policy::Cnp;
@@ -38,12 +39,20 @@ fn p_a01_fragments_follow_their_first() {
 fn p_a02_fragmentation_needed_comes_through() {
     let Some(lab) = Lab::start() else { return };
     lab.world.ip("r", "link set vw mtu 1300");
+    // The servers know the narrow link, and still announce segments that do not fit: only the client has to find
+    // out. Without this their own full-sized packets vanish in the narrow end of the link, with no ICMP at all.
+    lab.world.ip("w", "route change default via 10.7.1.1 mtu 1300 advmss 1460");
+    lab.world.ip("w", "route change default via 2001:db8:71::1 mtu 1300 advmss 1440");
     let policy = Cnp::new().cidr("192.0.2.10/32", &["443/TCP"]).cidr("2001:db8:a::10/128", &["443/TCP"]);
     let mut probe = lab.egret().policy(&policy.text()).session();
     probe.held();
     for target in ["192.0.2.10:443", "[2001:db8:a::10]:443"] {
         let conn = probe.tcp(target).allowed();
         assert!(probe.upload(conn, 1 << 20, Duration::from_secs(5)), "{target}");
+    }
+    for address in ["192.0.2.10", "2001:db8:a::10"] {
+        let route = lab.bare().run(&Cmd::new(["ip", "route", "get", address]));
+        assert!(route.stdout.contains("mtu 1300"), "the path was not learned: {}", route.stdout);
     }
     probe.finish().report.nothing_denied();
 }

@@ -66,11 +66,12 @@ pub(super) fn upload(stream: &TcpStream, bytes: usize, limit: Duration) -> io::R
     let reader = stream.try_clone()?;
     std::thread::scope(|scope| {
         let back = scope.spawn(move || await_line(&reader, "last", end));
-        let line = format!("{}\n", "x".repeat(1023));
+        // Large writes make full segments.
+        let lines = format!("{}\n", "x".repeat(1023)).repeat(64);
         stream.set_write_timeout(Some(limit))?;
         let mut writer = stream;
-        for _ in 0..bytes.div_ceil(line.len()) {
-            writer.write_all(line.as_bytes())?;
+        for _ in 0..bytes.div_ceil(lines.len()) {
+            writer.write_all(lines.as_bytes())?;
         }
         writer.write_all(b"last\n")?;
         back.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
