@@ -83,7 +83,8 @@ pub fn judge<P: Packet, S: State>(packet: &P, state: &S, endpoint: &Endpoint, wo
         work.judgement = Judgement::denied(endpoint, reason);
         return;
     }
-    if work.parsed.is_icmp_error() && related(packet, state, endpoint, work.direction, &work.parsed) {
+    let error = work.parsed.is_icmp_error();
+    if error && quoted_key(packet, endpoint, work) && is_current(state, endpoint, &work.key) {
         return;
     }
     let next = track(state, endpoint, work);
@@ -149,24 +150,47 @@ fn reassemble_ports<S: State>(state: &S, parsed: &mut Parsed) -> Result<(), Drop
     Ok(())
 }
 
-/// An ICMP error about a packet of a tracked flow (P-A02). The quoted packet went the other way.
+/// The key of the flow that an ICMP error speaks of. The quoted packet went the other way.
 #[inline(never)]
-fn related<P: Packet, S: State>(
-    packet: &P,
-    state: &S,
-    endpoint: &Endpoint,
-    direction: Direction,
-    parsed: &Parsed,
-) -> bool {
+fn quoted_key<P: Packet>(packet: &P, endpoint: &Endpoint, work: &mut Work) -> bool {
     let mut inner = Parsed::default();
-    if !packet::quoted(packet, parsed, &mut inner) {
+    if !packet::quoted(packet, &work.parsed, &mut inner) {
         return false;
     }
-    let other = match direction {
+    let other = match work.direction {
         Direction::Egress => Direction::Ingress,
         Direction::Ingress => Direction::Egress,
     };
-    state.flow(&flow_key(endpoint, &inner, other)).is_some()
+    work.key = flow_key(endpoint, &inner, other);
+    true
+}
+
+/// Whether the key is that of a living flow that today's rules let through (P-A02).
+#[inline(never)]
+fn is_current<S: State>(state: &S, endpoint: &Endpoint, key: &FlowKey) -> bool {
+    let Some(slot) = state.flow(key) else { return false };
+    let flow = slot.read();
+    !is_idle(state, &flow, state.jiffies()) && flow.set == set_of(endpoint, origin_of(&flow)).0
+}
+
+#[inline(always)]
+fn is_idle<S: State>(state: &S, flow: &FlowValue, now: u64) -> bool {
+    now.saturating_sub(flow.last_seen) > conntrack::idle_limit(flow.state) as u64 * state.hz()
+}
+
+#[inline(always)]
+fn origin_of(flow: &FlowValue) -> Direction {
+    if flow.origin == Direction::Egress as u8 { Direction::Egress } else { Direction::Ingress }
+}
+
+/// The packet's mark on its flow: the state of the connection, and that it is alive.
+#[inline(always)]
+fn renew(flow: &mut FlowValue, now: u64, forward: bool, tcp_flags: u8) -> bool {
+    let after = conntrack::transition(flow.state, !forward, tcp_flags);
+    let changed = after != flow.state || now != flow.last_seen;
+    flow.state = after;
+    flow.last_seen = now;
+    changed
 }
 
 /// A packet of a known flow. `None`: the entry does not count (idle too long, or a SYN starts anew).
@@ -175,16 +199,13 @@ fn established<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work, slot: 
     let mut flow = slot.read();
     let now = state.jiffies();
     let forward = flow.origin == work.direction as u8;
-    let idle = now.saturating_sub(flow.last_seen) > conntrack::idle_limit(flow.state) as u64 * state.hz();
     let opens = conntrack::opens(work.parsed.proto, work.parsed.tcp_flags);
-    if idle || (opens && (forward || flow.state == conntrack::CLOSING)) {
+    if is_idle(state, &flow, now) || (opens && (forward || flow.state == conntrack::CLOSING)) {
         return None;
     }
-    let origin = if flow.origin == Direction::Egress as u8 { Direction::Egress } else { Direction::Ingress };
-    let state_after = conntrack::transition(flow.state, !forward, work.parsed.tcp_flags);
-    if state_after != flow.state || now != flow.last_seen {
-        flow.state = state_after;
-        flow.last_seen = now;
+    let origin = origin_of(&flow);
+    let current = flow.set == set_of(endpoint, origin).0;
+    if current && renew(&mut flow, now, forward, work.parsed.tcp_flags) {
         slot.write(&flow);
     }
     work.judgement = Judgement {
@@ -197,9 +218,10 @@ fn established<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work, slot: 
         age: 0,
         forward: forward as u32,
     };
-    if flow.set == set_of(endpoint, origin).0 {
+    if current {
         return Some(Next::Done);
     }
+    // What the new rules refuse leaves no mark on the flow: it must not be kept alive by refused packets.
     work.rejudge = 1;
     Some(ask(endpoint, work, origin))
 }
@@ -266,6 +288,8 @@ fn apply<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) {
         work.judgement = refused(endpoint, &work.decision, forward);
         return;
     }
+    let flags = dns_flags(state, endpoint, work.question.direction, &work.parsed, &work.key, &work.decision);
+    work.judgement.flow_flags = flags as u32;
     if work.rejudge != 0 {
         readmit(state, endpoint, work);
     } else {
@@ -283,6 +307,8 @@ fn readmit<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) {
         flow.class = decision.class;
         flow.cookie = decision.cookie;
         flow.reason = decision.deny as u8;
+        flow.flags = work.judgement.flow_flags as u8;
+        renew(&mut flow, state.jiffies(), work.judgement.forward != 0, work.parsed.tcp_flags);
         slot.write(&flow);
     }
     let judgement = &mut work.judgement;
@@ -300,13 +326,13 @@ fn readmit<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) {
 #[inline(always)]
 fn start<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) {
     let decision = &work.decision;
-    let flags = dns_flags(state, endpoint, work.direction, &work.parsed, &work.key, decision);
+    let flags = work.judgement.flow_flags;
     let audited = decision.deny != 0;
     work.judgement = Judgement {
         verdict: if audited { Verdict::Audited as u32 } else { Verdict::Forwarded as u32 },
         reason: decision.deny,
         fresh: 1,
-        flow_flags: flags as u32,
+        flow_flags: flags,
         class: decision.class,
         cookie: decision.cookie,
         age: decision.age,
@@ -322,11 +348,11 @@ fn start<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) {
         cookie: decision.cookie,
         state: conntrack::initial(work.parsed.proto, work.parsed.tcp_flags),
         origin: work.direction as u8,
-        flags,
+        flags: flags as u8,
         reason: decision.deny as u8,
         dns_seq: 0,
         dns_len: 0,
-        pad: 0,
+        dns_passed: 0,
     };
     if !state.insert_flow(&work.key, &value) && !audited {
         // Without an entry the replies could not be told from new flows.

@@ -230,8 +230,8 @@ pub struct FlowValue {
     pub dns_seq: u32,
     /// DNS over TCP: length of the announced message; 0 = none announced.
     pub dns_len: u16,
-    /// Zero.
-    pub pad: u16,
+    /// DNS over TCP: 1 once the announced message has passed.
+    pub dns_passed: u16,
 }
 
 /// The flow carries DNS: its queries are filtered where the endpoint filters.

@@ -57,7 +57,7 @@ fn run(skb: *mut __sk_buff, direction: Direction) -> Action {
     let mut work = Work::new(endpoint, direction);
     judge(&packet, &Maps, endpoint, &mut work);
     let mut question = 0;
-    if work.judgement.flow_flags & FLOW_DNS as u32 != 0 && work.parsed.fragment == 0 {
+    if work.judgement.flow_flags & FLOW_DNS as u32 != 0 {
         question = dns::inspect(&packet, endpoint, &mut work);
     }
     emit::account(&packet, endpoint, &work, question);

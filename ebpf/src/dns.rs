@@ -11,9 +11,9 @@ use egret_common::{
     event::{DNS_ASKED, DNS_LEARNED, DNS_REFUSED, DNS_SEGMENT, DNS_SLOW, DNS_TRUSTED, DnsEvent},
     grant as grants, ids,
     judge::{FlowSlot, Judgement, State, Work, refusal},
-    maps::{CONFIG_SLOW_PATTERNS, ENDPOINT_QUERY_FILTER, Endpoint, FLOW_TRUSTED},
+    maps::{CONFIG_SLOW_PATTERNS, ENDPOINT_QUERY_FILTER, Endpoint, FLOW_TRUSTED, FlowKey, FlowValue},
     net::{Direction, proto},
-    packet::Packet,
+    packet::{Packet, WHOLE},
     verdict::{DropReason, Verdict},
 };
 
@@ -35,6 +35,13 @@ const PIPELINED: u32 = 4;
 /// Looks at a packet of a DNS flow; a refused query changes the judgement. Returns the hash of the question, or 0.
 #[inline(never)]
 pub fn inspect(packet: &Skb, endpoint: &Endpoint, work: &mut Work) -> u64 {
+    if work.parsed.fragment != WHOLE {
+        // A filter cannot read a message in pieces. Sockets do not send such: the hook is ahead of fragmentation.
+        if matches!(work.direction, Direction::Egress) && endpoint.flags & ENDPOINT_QUERY_FILTER != 0 {
+            refuse(endpoint, &mut work.judgement);
+        }
+        return 0;
+    }
     let (offset, len) = work.parsed.payload();
     if len == 0 {
         return 0;
@@ -123,6 +130,7 @@ fn load(packet: &Skb, s: &mut Scratch, offset: u32, len: u32) -> bool {
         return false;
     }
     s.len = len;
+    s.event.full_len = len;
     // SAFETY: at most 4,095 bytes into a buffer of more.
     let failed = unsafe {
         bpf_skb_load_bytes(
@@ -167,30 +175,79 @@ enum Stream {
 
 /// DNS over TCP from the endpoint: the filter lets through what it can read, so a segment has to hold whole
 /// messages, or the two length bytes alone with the message in the next one (some clients write them apart).
+/// Until the announced message has passed, nothing else can be announced: otherwise a message could be sent as
+/// a row of announcements.
 #[inline(always)]
 fn stream(packet: &Skb, s: &mut Scratch, offset: u32, len: u32) -> Stream {
-    let flow = Maps.flow(&s.query.flow);
-    let mut announced = 0;
-    if let Some(slot) = &flow {
-        let mut value = slot.read();
-        if value.dns_len != 0 && value.dns_seq == s.event.seq {
-            announced = value.dns_len as u32;
-        } else if len == 2 {
-            value.dns_len = packet.be16(offset).unwrap_or(0);
-            value.dns_seq = s.event.seq.wrapping_add(2);
-            slot.write(&value);
-            return Stream::Allowed;
-        }
-    }
+    let lone = if len == 2 { packet.be16(offset).unwrap_or(0) } else { 0 };
+    let announced = match announced(&s.query.flow, s.event.seq, len == 2, lone) {
+        LENGTH_PASSES => return Stream::Allowed,
+        LENGTH_REFUSED => return Stream::Foreign,
+        size => size,
+    };
     s.cursor = offset;
     s.cursor_end = offset + len;
     s.found = announced;
     scan::repeat_with_packet::<StreamMessage>(s, packet.skb, PIPELINED);
     match s.found {
-        STREAM_DONE => Stream::Allowed,
+        STREAM_DONE => {
+            if announced != 0 {
+                passed(&s.query.flow);
+            }
+            Stream::Allowed
+        }
         STREAM_REFUSED => Stream::Refused,
         _ => Stream::Foreign,
     }
+}
+
+/// [`announced`]: the two bytes were noted.
+const LENGTH_PASSES: u32 = u32::MAX;
+/// [`announced`]: the two bytes come at a time when nothing can be announced.
+const LENGTH_REFUSED: u32 = u32::MAX - 1;
+
+/// Length of the message that was announced for `seq`, or 0. Notes the length `size` when it stands `alone`.
+#[inline(never)]
+fn announced(key: &FlowKey, seq: u32, alone: bool, size: u16) -> u32 {
+    let Some(slot) = Maps.flow(key) else { return 0 };
+    let mut value = slot.read();
+    if value.dns_len != 0 && value.dns_seq == seq {
+        return value.dns_len as u32;
+    }
+    if !alone {
+        return 0;
+    }
+    if !announces(&mut value, seq.wrapping_add(2), size) {
+        return LENGTH_REFUSED;
+    }
+    slot.write(&value);
+    LENGTH_PASSES
+}
+
+/// The announced message has passed.
+#[inline(never)]
+fn passed(key: &FlowKey) {
+    if let Some(slot) = Maps.flow(key) {
+        slot.write(&FlowValue { dns_passed: 1, ..slot.read() });
+    }
+}
+
+/// Whether two bytes alone may announce a message of `size` bytes that begins at `seq`; notes it in the flow.
+#[inline(always)]
+fn announces(value: &mut FlowValue, seq: u32, size: u16) -> bool {
+    let again = value.dns_len == size && value.dns_seq == seq;
+    let end = value.dns_seq.wrapping_add(value.dns_len as u32);
+    let behind = (seq.wrapping_sub(2).wrapping_sub(end) as i32) >= 0;
+    if again || size == 0 {
+        return again && size != 0;
+    }
+    if value.dns_len != 0 && (value.dns_passed == 0 || !behind) {
+        return false;
+    }
+    value.dns_seq = seq;
+    value.dns_len = size;
+    value.dns_passed = 0;
+    true
 }
 
 /// `Scratch::found` of [`StreamMessage`]: all bytes were messages that may pass.
@@ -358,9 +415,6 @@ impl Step for GrantAddress {
 fn emit(s: &mut Scratch, urgent: bool) {
     let len = scan::opaque(s.len) & SCAN_MAX;
     s.event.len = len;
-    if s.event.full_len == 0 {
-        s.event.full_len = len;
-    }
     let flags = if urgent { BPF_RB_FORCE_WAKEUP } else { BPF_RB_NO_WAKEUP };
     // SAFETY: the event and the message behind it are one piece of map memory of 96 + 4,160 bytes.
     let failed = unsafe {

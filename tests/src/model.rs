@@ -124,7 +124,7 @@ impl Model {
         let mut outcome = Outcome::default();
         judge::judge(&packet, &*self, &endpoint, &mut work);
         let mut question = 0;
-        if work.judgement.flow_flags & u32::from(FLOW_DNS) != 0 && work.parsed.fragment == 0 {
+        if work.judgement.flow_flags & u32::from(FLOW_DNS) != 0 {
             question = self.inspect(&packet, &endpoint, &mut work, &mut outcome);
         }
         self.account(&packet, &endpoint, &work, question, &mut outcome);

@@ -75,10 +75,8 @@ fn datagram(from: (IpAddr, u16), to: (IpAddr, u16), payload: &[u8]) -> Vec<u8> {
 
 /// A TCP segment with this sequence number.
 fn segment(from: (IpAddr, u16), to: (IpAddr, u16), flags: u8, seq: u32, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = Packet::between(from.0, to.0, L4::Tcp(from.1, to.1, flags, payload.to_vec())).build();
-    let l4 = if from.0.is_ipv4() { 20 } else { 40 };
-    bytes[l4 + 4..l4 + 8].copy_from_slice(&seq.to_be_bytes());
-    bytes
+    let segment = L4::Tcp(from.1, to.1, flags, payload.to_vec());
+    Packet::between(from.0, to.0, segment).seq(seq).build()
 }
 
 /// A message as it may cross a TCP connection: whole, its length apart, twice, cut, or with a length that lies.

@@ -3,9 +3,8 @@
 
 use egret::datapath::{CounterRow, Sizes};
 use egret_common::{
-    conntrack,
     ids::identity,
-    maps::{CONFIG_EVENTS, FlowKey, FlowValue},
+    maps::CONFIG_EVENTS,
     net::{Addr, Direction},
     verdict::DropReason,
 };
@@ -18,12 +17,11 @@ use egret_tests::packet::{Ext, L4, Packet, tcp};
 type Case = (&'static str, fn(&mut Pair));
 
 /// The cases under the setup "policies".
-const CASES: [Case; 5] = [
+const CASES: [Case; 4] = [
     ("P-A01 fragments", p_a01_later_fragments_follow_the_first_ones_ports_and_nothing_else),
     ("P-A01 source routes and lengths", p_a01_source_routes_and_lying_lengths_are_invalid),
     ("P-A04", p_a04_the_port_behind_extension_headers_counts),
     ("P-A07", p_a07_a_mapped_address_is_its_ipv4_address),
-    ("idle flows", a_flow_that_was_idle_for_too_long_starts_anew),
 ];
 
 #[test]
@@ -134,41 +132,6 @@ fn p_a01_source_routes_and_lying_lengths_are_invalid(pair: &mut Pair) {
     check_bytes(pair, Direction::Egress, &lying, Err(DropReason::InvalidPacket));
     check_bytes(pair, Direction::Egress, &[0x45], Err(DropReason::InvalidPacket));
     check_bytes(pair, Direction::Egress, &[0x50; 60], Err(DropReason::UnsupportedProtocol));
-}
-
-/// The clock cannot be turned, but a flow's last packet can be long ago.
-fn a_flow_that_was_idle_for_too_long_starts_anew(pair: &mut Pair) {
-    let clock = pair.arena.clock().expect("read");
-    let hz = u64::from(pair.arena.hz());
-    let endpoint = pair.model.desired.endpoints[&ENDPOINT];
-    let limits = [
-        (conntrack::SYN_SENT, 60),
-        (conntrack::ESTABLISHED, 7440),
-        (conntrack::CLOSING, 10),
-        (conntrack::UNANSWERED, 60),
-        (conntrack::ANSWERED, 180),
-    ];
-    for (index, (state, limit)) in limits.into_iter().enumerate() {
-        for (age, alive) in [(limit - 2, true), (limit + 2, false)] {
-            let local_port = 5000 + 2 * index as u16 + u16::from(alive);
-            // A reply from a peer to whom no ingress rule speaks: only the flow lets it in.
-            let key = FlowKey {
-                local: Addr::from_v4([10, 0, 0, 1]),
-                remote: Addr::from_v4([198, 51, 100, 1]),
-                endpoint: ENDPOINT,
-                local_port,
-                remote_port: 7,
-                proto: 6,
-                pad: 0,
-            };
-            let last_seen = clock.jiffies - age * hz;
-            let value = FlowValue { last_seen, set: endpoint.egress_set, state, ..FlowValue::default() };
-            pair.put_flow(key, value);
-            let reply = Packet::tcp(("198.51.100.1", 7), ("10.0.0.1", local_port), tcp::ACK).build();
-            let outcome = pair.packet(Direction::Ingress, &reply);
-            assert_eq!(outcome.value == 1, alive, "state {state}, idle for {age} s");
-        }
-    }
 }
 
 /// The endpoint is in no map any more.

@@ -11,10 +11,11 @@ use egret_common::{
     ids::{CLASS_QUERY_ONLY, CLASS_SEARCHED, CLASS_UNSURE, ClassId},
     judge::{FlowSlot, State, Work, refusal},
     maps::{
-        CONFIG_SLOW_PATTERNS, ENDPOINT_QUERY_FILTER, Endpoint, FLOW_TRUSTED, GrantKey, QueryKey,
+        CONFIG_SLOW_PATTERNS, ENDPOINT_QUERY_FILTER, Endpoint, FLOW_TRUSTED, FlowValue, GrantKey, QueryKey,
         SuffixClasses,
     },
     net::{Addr, Direction, proto},
+    packet::WHOLE,
     verdict::{DropReason, Verdict},
 };
 use egret_core::{desired::Suffix, names::Name};
@@ -45,6 +46,12 @@ impl Model {
         work: &mut Work,
         out: &mut Outcome,
     ) -> u64 {
+        if work.parsed.fragment != WHOLE {
+            if work.direction == Direction::Egress && endpoint.flags & ENDPOINT_QUERY_FILTER != 0 {
+                refuse(endpoint, work);
+            }
+            return 0;
+        }
         let (offset, len) = work.parsed.payload();
         let Some(payload) = packet.0.get(offset as usize..(offset + len) as usize) else { return 0 };
         if payload.is_empty() {
@@ -54,9 +61,7 @@ impl Model {
         let mut pass = Pass { endpoint, event: head(work, trusted), query: query_key(work), out };
         if work.direction == Direction::Egress {
             if !self.queries(&mut pass, payload) {
-                work.judgement.verdict = refusal(endpoint) as u32;
-                work.judgement.reason = DropReason::QueryRefused as u32;
-                work.judgement.fresh = 1;
+                refuse(endpoint, work);
             }
             return pass.event.question;
         }
@@ -83,19 +88,34 @@ impl Model {
 
     /// `None`: not whole messages.
     fn stream(&mut self, pass: &mut Pass<'_>, payload: &[u8]) -> Option<bool> {
-        let mut rest = payload;
         let mut announced = None;
         if let Some(slot) = self.flow(&pass.query.flow) {
-            let mut value = slot.read();
+            let value = slot.read();
             if value.dns_len != 0 && value.dns_seq == pass.event.seq {
                 announced = Some(value.dns_len as usize);
             } else if let [high, low] = payload {
-                value.dns_len = u16::from_be_bytes([*high, *low]);
-                value.dns_seq = pass.event.seq.wrapping_add(2);
-                slot.write(&value);
+                let size = u16::from_be_bytes([*high, *low]);
+                slot.write(&announce(value, pass.event.seq.wrapping_add(2), size)?);
                 return Some(true);
             }
         }
+        let known = self.messages(pass, payload, announced);
+        if announced.is_some()
+            && known == Some(true)
+            && let Some(slot) = self.flow(&pass.query.flow)
+        {
+            slot.write(&FlowValue { dns_passed: 1, ..slot.read() });
+        }
+        known
+    }
+
+    fn messages(
+        &mut self,
+        pass: &mut Pass<'_>,
+        payload: &[u8],
+        mut announced: Option<usize>,
+    ) -> Option<bool> {
+        let mut rest = payload;
         for _ in 0..PIPELINED {
             let size = match announced.take() {
                 Some(size) => size,
@@ -226,6 +246,30 @@ impl Names for Model {
     }
 }
 
+fn refuse(endpoint: &Endpoint, work: &mut Work) {
+    work.judgement.verdict = refusal(endpoint) as u32;
+    work.judgement.reason = DropReason::QueryRefused as u32;
+    work.judgement.fresh = 1;
+}
+
+/// The flow after two bytes alone that announce a message at `seq`; `None` while another is awaited.
+fn announce(flow: FlowValue, seq: u32, size: u16) -> Option<FlowValue> {
+    if size == 0 {
+        return None;
+    }
+    if (flow.dns_seq, flow.dns_len) == (seq, size) {
+        return Some(flow);
+    }
+    let free = match flow.dns_len {
+        0 => true,
+        len => {
+            let gap = seq.wrapping_sub(2).wrapping_sub(flow.dns_seq.wrapping_add(len.into()));
+            flow.dns_passed == 1 && gap < 1 << 31
+        }
+    };
+    free.then_some(FlowValue { dns_seq: seq, dns_len: size, dns_passed: 0, ..flow })
+}
+
 fn head(work: &Work, trusted: bool) -> DnsEvent {
     DnsEvent {
         local: work.key.local,
@@ -268,7 +312,7 @@ fn load(message: &[u8]) -> Scratch {
 
 fn emit(pass: &mut Pass<'_>, message: &[u8], flags: u8) {
     pass.event.len = message.len() as u32;
-    if pass.event.full_len == 0 {
+    if pass.event.flags & DNS_SEGMENT == 0 {
         pass.event.full_len = pass.event.len;
     }
     let event = DnsEvent { flags: pass.event.flags | flags, ..pass.event };

@@ -50,6 +50,7 @@ pub struct Packet {
     ttl: u8,
     fragment: (u16, bool, u16),
     dont_fragment: bool,
+    seq: u32,
 }
 
 impl Packet {
@@ -72,6 +73,7 @@ impl Packet {
             ttl: 64,
             fragment: (0, false, 0),
             dont_fragment: false,
+            seq: 1,
         }
     }
 
@@ -125,6 +127,13 @@ impl Packet {
     #[must_use]
     pub fn dont_fragment(mut self) -> Self {
         self.dont_fragment = true;
+        self
+    }
+
+    /// TCP's sequence number.
+    #[must_use]
+    pub fn seq(mut self, seq: u32) -> Self {
+        self.seq = seq;
         self
     }
 
@@ -215,7 +224,8 @@ impl Packet {
         let (protocol, mut bytes, at) = match &self.l4 {
             L4::Tcp(source, destination, flags, payload) => {
                 let mut bytes = ports(*source, *destination);
-                bytes.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x50, *flags, 0xff, 0xff, 0, 0, 0, 0]);
+                bytes.extend(self.seq.to_be_bytes());
+                bytes.extend([0, 0, 0, 0, 0x50, *flags, 0xff, 0xff, 0, 0, 0, 0]);
                 bytes.extend(payload);
                 (6, bytes, 16)
             }
