@@ -16,6 +16,12 @@ pub fn patient(limit: Duration) -> Duration {
     if std::env::var_os("EGRET_VM").is_some() { limit * 6 } else { limit }
 }
 
+/// `usual` repetitions, or what `cargo xtask soak` asks for (`EGRET_SOAK`).
+pub fn soak(usual: usize) -> usize {
+    let asked = std::env::var("EGRET_SOAK").ok();
+    asked.map_or(usual, |asked| asked.parse().expect("EGRET_SOAK is a number"))
+}
+
 /// Asks `probe` until it gives a value, at most for `limit`; `None` when the time is over.
 ///
 /// For states that announce themselves by no event (a file that vanishes, a list of program ids).

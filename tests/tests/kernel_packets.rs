@@ -9,7 +9,7 @@ use egret_common::{
     verdict::DropReason,
 };
 use egret_core::desired::Desired;
-use egret_tests::arena::{Arena, ENDPOINT};
+use egret_tests::arena::Arena;
 use egret_tests::model::{Pair, setup::Setup};
 use egret_tests::packet::{Ext, L4, Packet, tcp};
 

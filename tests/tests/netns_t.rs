@@ -9,7 +9,7 @@ use egret_tests::dnsd::{Dnsd, Zone};
 use egret_tests::lab::Lab;
 use egret_tests::packet::Rng;
 use egret_tests::servers::Proto;
-use egret_tests::wait::pass;
+use egret_tests::wait::{pass, soak};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -79,13 +79,33 @@ fn t_a03_many_random_addresses_never_cut_a_connection() {
         let address = probe.resolve_family("objects.example", 6).first();
         uploads.push(probe.tcp(&format!("[{address}]:443")).allowed());
     }
-    for round in 0..4 {
+    // A second each; `cargo xtask soak` asks for more of them.
+    let rounds = soak(4);
+    let mut early = 0;
+    for round in 0..rounds {
         pass(SECOND);
         for conn in &uploads {
             assert!(probe.echo(*conn, &format!("part {round}")), "{conn:?} was cut");
         }
+        let address = probe.resolve_family("objects.example", 6).first();
+        let conn = probe.tcp(&format!("[{address}]:443")).allowed();
+        let oldest = std::mem::replace(&mut uploads[round % 100], conn);
+        probe.close(oldest);
+        if round == 60 {
+            early = resident(probe.process().pid());
+        }
     }
+    let late = resident(probe.process().pid());
+    eprintln!("{rounds} rounds, egret's memory after 60 and at the end: {early}, {late} KiB");
+    assert!(rounds < 120 || late < early + 4096, "egret grows: {early} KiB, {late} KiB");
     probe.finish().report.nothing_denied();
+}
+
+/// Resident memory of a process in KiB.
+fn resident(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+    line.trim().trim_end_matches(" kB").trim().parse().expect("a number")
 }
 
 #[test]

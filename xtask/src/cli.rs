@@ -56,6 +56,15 @@ enum Task {
         #[arg(long)]
         update: bool,
     },
+    /// The tests that CI shortens, at full length: a million mutated DNS messages, ten minutes of rotating addresses.
+    Soak {
+        /// Messages per property.
+        #[arg(long, default_value_t = 1_000_000)]
+        messages: u32,
+        /// Seconds of rotating addresses.
+        #[arg(long, default_value_t = 600)]
+        seconds: u32,
+    },
     /// Run the benchmarks.
     Bench {
         /// Arguments for the benchmark program.
@@ -87,6 +96,7 @@ pub(crate) fn run() -> Result<()> {
         Task::Test { tiers, filter } => test::run(&tiers, &filter),
         Task::Vm { timeout, file, command } => vm::run_command(&command, &file, Duration::from_secs(timeout)),
         Task::Verify { update } => thin::verify(update),
+        Task::Soak { messages, seconds } => test::soak(messages, seconds),
         Task::Bench { args } => thin::bench(&args),
         Task::Demo { args } => thin::demo(&args),
         Task::Tidy => tidy::run(),

@@ -92,6 +92,21 @@ pub(crate) fn run_tier(tier: Tier, packages: &[&str], names: &[String], tally: &
     }
 }
 
+/// Runs the tests that have a length, at the given one.
+pub(crate) fn soak(messages: u32, seconds: u32) -> Result<()> {
+    setup::ensure(&[setup::Tier::Bpf, setup::Tier::Test])?;
+    let built = cargo::build_bins(&[])?;
+    let mut command = sh::command("cargo");
+    command.args(["nextest", "run", "--profile", "soak", "--success-output", "immediate"]);
+    command.args(cargo::HOST_PACKAGES).args(["--filterset", "test(/w_a14_.*never/) + test(/t_a03_/)"]);
+    command.env("EGRET_FUZZ", messages.to_string()).env("EGRET_SOAK", seconds.to_string());
+    cargo::with_egret(&mut command, &built)?;
+    let mut tally = Tally::default();
+    let result = tally::run(&mut command, &mut tally);
+    println!("tests: {tally}");
+    result
+}
+
 fn nextest(tier: Tier, names: &[String]) -> std::process::Command {
     let mut command = sh::command("cargo");
     command.args(["nextest", "run", "--filterset", &tier.filter()]);

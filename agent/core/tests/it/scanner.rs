@@ -99,8 +99,14 @@ fn agree(bytes: &[u8]) -> Result<bool, TestCaseError> {
     })
 }
 
+/// `usual` cases, or what `cargo xtask soak` asks for (`EGRET_FUZZ`).
+fn cases(usual: u32) -> ProptestConfig {
+    let asked = std::env::var("EGRET_FUZZ").ok();
+    ProptestConfig::with_cases(asked.map_or(usual, |asked| asked.parse().expect("EGRET_FUZZ is a number")))
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(10_000))]
+    #![proptest_config(cases(10_000))]
 
     #[test]
     fn w_a14_the_scanner_never_knows_more_than_the_parser(bytes in any_message(), edits in vec((any::<Index>(), any::<u8>()), 0..3)) {

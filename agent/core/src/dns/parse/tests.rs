@@ -246,8 +246,14 @@ fn w_a15_nothing_is_learned_from_a_part() {
     assert_eq!(parse_answer(&counts), Err(ParseError::Question));
 }
 
+/// `usual` cases, or what `cargo xtask soak` asks for (`EGRET_FUZZ`).
+fn cases(usual: u32) -> ProptestConfig {
+    let asked = std::env::var("EGRET_FUZZ").ok();
+    ProptestConfig::with_cases(asked.map_or(usual, |asked| asked.parse().expect("EGRET_FUZZ is a number")))
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1024))]
+    #![proptest_config(cases(1024))]
 
     #[test]
     fn w_a14_mutated_messages_never_panic(edits in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8), cut in any::<prop::sample::Index>()) {
