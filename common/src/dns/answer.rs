@@ -171,7 +171,7 @@ fn record<D: Driver>(s: &mut Scratch) -> bool {
     }
     let kind = s.be16(owner_end);
     let class = s.be16(owner_end + 2);
-    let ttl = s.be32(owner_end + 4);
+    let ttl = seconds(s.be32(owner_end + 4));
     let data = owner_end + 10;
     let data_len = s.be16(owner_end + 8);
     let end = data + data_len;
@@ -308,9 +308,12 @@ pub fn credited(s: &Scratch, index: u32) -> Credited {
     } else {
         Addr::from_octets(s.bytes::<16>(data))
     };
-    let own = s.be32(data.wrapping_sub(6));
-    // RFC 2181 8: a TTL with the top bit set counts as 0.
-    let own = if own >> 31 != 0 { 0 } else { own };
-    let chain = if s.chain_ttl != u32::MAX && s.chain_ttl >> 31 != 0 { 0 } else { s.chain_ttl };
-    Credited { addr, ttl: if own < chain { own } else { chain } }
+    let own = seconds(s.be32(data.wrapping_sub(6)));
+    Credited { addr, ttl: if own < s.chain_ttl { own } else { s.chain_ttl } }
+}
+
+/// RFC 2181 8: a TTL with the top bit set counts as 0.
+#[inline(always)]
+const fn seconds(ttl: u32) -> u32 {
+    if ttl >> 31 == 0 { ttl } else { 0 }
 }

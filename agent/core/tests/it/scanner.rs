@@ -127,6 +127,9 @@ fn the_scanner_proves_the_usual_answers() {
         &[(0, "a.x", "b.x", 5), (1, "b.x", "", 9)],
         &[(0, "b.x", "c.b.x", 5), (1, "c.b.x", "", 9), (0, "a.x", "b.x", 7)],
         &[(1, "a.x", "", 5), (1, "a.x", "", 6), (2, "a.x", "", 7)],
+        // The top bit makes 0 of a TTL before the least one is chosen (W-A13).
+        &[(0, "a.x", "b.x", 1 << 31), (0, "b.x", "c.b.x", 5), (1, "c.b.x", "", 9)],
+        &[(1, "a.x", "", 1 << 31)],
     ] {
         assert!(agree(&message("a.x", records)).unwrap(), "{records:?}");
     }
