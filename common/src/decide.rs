@@ -5,7 +5,8 @@ use crate::grant::{self, GrantTime};
 use crate::ids::{self, ClassId, EndpointId, SetId, identity};
 use crate::maps::{
     Endpoint, GRANT_SLOTS, Grants, MAX_CHUNKS, OUTCOME_ALLOW, OUTCOME_DENY, OUTCOME_NONE, PortRule,
-    RULES_PER_CHUNK, RuleChunk, RuleKey, SET_ANY, SET_CIDR, SET_IDENTITY, SET_ISOLATED, SET_NAMES, port_key,
+    RULES_PER_CHUNK, RuleChunk, RuleKey, SET_ANY, SET_CIDR, SET_IDENTITY, SET_ISOLATED, SET_NAMES, cidr_port,
+    port_key,
 };
 use crate::net::{Addr, Direction, proto};
 use crate::verdict::DropReason;
@@ -89,7 +90,8 @@ struct Tally<'a> {
     question: &'a Question,
     grants: Option<&'a Grants>,
     now: GrantTime,
-    features: u32,
+    /// See [`candidates`].
+    candidates: u64,
     set: SetId,
     /// [`Endpoint::zero`].
     zero: u32,
@@ -110,23 +112,21 @@ struct Tally<'a> {
 }
 
 impl Tally<'_> {
-    /// Adds what the `i`th class that the remote may stand for says; false after the last one.
+    /// Adds what the next class that the remote may stand for says; false after the last one.
     #[inline(always)]
-    fn candidate<T: Tables>(&mut self, tables: &T, i: u32) -> bool {
+    fn candidate<T: Tables>(&mut self, tables: &T) -> bool {
         let remote = &self.question.remote;
         let zero = self.zero;
+        let i = T::opaque(self.candidates as u32 & 15);
+        self.candidates >>= 4;
         let (class, expired) = match i {
-            0 if self.features & SET_ANY != 0 => (zero, zero),
-            1 if self.features & SET_IDENTITY != 0 => {
-                (tables.identity(remote).unwrap_or(identity::WORLD), zero)
-            }
-            2 if self.features & SET_CIDR != 0 => {
-                (tables.cidr_class(self.set, remote).unwrap_or(ABSENT), zero)
-            }
-            0..3 => (ABSENT, zero),
+            0 => return false,
+            1 => (zero, zero),
+            2 => (tables.identity(remote).unwrap_or(identity::WORLD), zero),
+            3 => (tables.cidr_class(self.set, remote).unwrap_or(ABSENT), zero),
             _ => {
                 let Some(grants) = self.grants else { return false };
-                let slot = grants.slots[(i as usize - 3) & (GRANT_SLOTS - 1)];
+                let slot = grants.slots[(i as usize - 4) & (GRANT_SLOTS - 1)];
                 if slot == 0 {
                     // Free slots are the last ones.
                     return false;
@@ -309,11 +309,12 @@ pub fn decide<T: Tables>(tables: &T, endpoint: &Endpoint, question: &Question, o
     let zero = endpoint.zero;
     let names = features & SET_NAMES != 0 && matches!(question.direction, Direction::Egress);
     let grants = if names { tables.grants(endpoint.id, &question.remote) } else { None };
+    let (list, count) = candidates(features, question.port, grants.is_some());
     let mut tally = Tally {
         question,
         grants,
         now: if grants.is_some() { tables.grant_now() } else { zero },
-        features,
+        candidates: list | zero as u64,
         set,
         zero,
         admin_rank: !zero,
@@ -327,7 +328,7 @@ pub fn decide<T: Tables>(tables: &T, endpoint: &Endpoint, question: &Question, o
         expired: zero,
         expired_ticks: zero,
     };
-    T::repeat(CANDIDATES, |i| tally.candidate(tables, i));
+    T::repeat(count, |_| tally.candidate(tables));
     out.class = tally.class;
     out.cookie = tally.cookie;
     match tally.outcome(features & SET_ISOLATED != 0) {
@@ -341,8 +342,25 @@ pub fn decide<T: Tables>(tables: &T, endpoint: &Endpoint, question: &Question, o
     out.age = out.age.wrapping_add(zero);
 }
 
-/// The any class, the identity, the longest CIDR, and eight names.
-const CANDIDATES: u32 = 3 + GRANT_SLOTS as u32;
+/// The classes to ask for and how many at most, four bits for each: 1 any, 2 the identity, 3 the longest CIDR, 4 and up
+/// the names of the address, 0 the end. Only what the set has rules for: each costs a look-up and a turn of the loop.
+/// Arithmetic, since the verifier would follow each branch to the end.
+#[inline(always)]
+fn candidates(features: u32, port: u16, names: bool) -> (u64, u32) {
+    const NAMES: u64 = 0xba98_7654;
+    let has = |bit: u32| (features & bit).wrapping_neg() >> 31;
+    let (any, identity) = (has(SET_ANY), has(SET_IDENTITY));
+    let cidr = has(SET_CIDR) & has(cidr_port(port));
+    let mut list = any as u64;
+    let mut count = any;
+    list |= (identity as u64 * 2) << (4 * count);
+    count += identity;
+    list |= (cidr as u64 * 3) << (4 * count);
+    count += cidr;
+    list |= (names as u64 * NAMES) << (4 * count);
+    (list, count + names as u32 * GRANT_SLOTS as u32)
+}
+
 /// No class.
 const ABSENT: ClassId = ClassId::MAX;
 

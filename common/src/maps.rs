@@ -10,18 +10,18 @@ use crate::net::Addr;
 pub struct Endpoint {
     /// The endpoint's own id.
     pub id: EndpointId,
-    /// Rule set for packets that the endpoint sends.
-    pub egress_set: SetId,
-    /// Rule set for packets that the endpoint receives.
-    pub ingress_set: SetId,
     /// `ENDPOINT_*` bits.
     pub flags: u32,
-    /// Identity number of the endpoint itself.
-    pub identity: u32,
+    /// Rule set for packets that the endpoint sends. In one word with what is known of it, so that both change at once.
+    pub egress_set: SetId,
     /// `SET_*` bits of the egress set.
     pub egress_features: u32,
+    /// Rule set for packets that the endpoint receives.
+    pub ingress_set: SetId,
     /// `SET_*` bits of the ingress set.
     pub ingress_features: u32,
+    /// Identity number of the endpoint itself.
+    pub identity: u32,
     /// Shortest lifetime of a learned address, in seconds.
     pub ttl_floor: u32,
     /// Longest lifetime of a learned address before grace, in seconds.
@@ -57,6 +57,16 @@ pub const SET_IDENTITY: u32 = 1 << 2;
 pub const SET_CIDR: u32 = 1 << 3;
 /// The set has rules for names.
 pub const SET_NAMES: u32 = 1 << 4;
+/// First of the 16 bits that say for which ports the set has rules for CIDRs: see [`cidr_port`].
+pub const SET_CIDR_PORTS: u32 = 16;
+
+/// The bit of a port among the `SET_*` bits. Not set: no rule for a CIDR speaks of the port, so the prefixes, the most
+/// expensive look-up, need not be searched. Ports share a bit when their last four bits are equal.
+#[inline(always)]
+#[must_use]
+pub const fn cidr_port(port: u16) -> u32 {
+    1 << (SET_CIDR_PORTS + (port & 15) as u32)
+}
 
 /// Key of `CIDR_CLASSES` behind the prefix length; matched from the left, the set always whole.
 /// Prefix length = 32 + 96 + n for an IPv4 /n, 32 + n for an IPv6 /n.
@@ -245,10 +255,8 @@ pub const FLOW_TRUSTED: u8 = 2;
 pub struct ResolverKey {
     /// The resolver.
     pub addr: Addr,
-    /// Its port.
-    pub port: u16,
-    /// Zero.
-    pub pad: [u16; 3],
+    /// Its port; as wide as the address, so that nothing is padded.
+    pub port: u64,
 }
 
 /// Key of `FRAGMENTS`.

@@ -117,9 +117,9 @@ impl Work {
                 tcp_flags: zero as u8,
                 proto: zero as u8,
                 hops: zero as u8,
-                version: zero as u8,
+                version: zero as u16,
                 tcp_header: zero as u8,
-                fragment: zero as u8,
+                fragment: zero as u16,
             },
             key: FlowKey {
                 local: nowhere,
@@ -162,9 +162,9 @@ impl Work {
         parsed.tcp_flags = parsed.tcp_flags.wrapping_add(zero as u8);
         parsed.proto = parsed.proto.wrapping_add(zero as u8);
         parsed.hops = parsed.hops.wrapping_add(zero as u8);
-        parsed.version = parsed.version.wrapping_add(zero as u8);
+        parsed.version = parsed.version.wrapping_add(zero as u16);
         parsed.tcp_header = parsed.tcp_header.wrapping_add(zero as u8);
-        parsed.fragment = parsed.fragment.wrapping_add(zero as u8);
+        parsed.fragment = parsed.fragment.wrapping_add(zero as u16);
         let judgement = &mut self.judgement;
         judgement.verdict = judgement.verdict.wrapping_add(zero);
         judgement.reason = judgement.reason.wrapping_add(zero);

@@ -92,10 +92,7 @@ fn head(packet: &Skb, s: &mut Scratch, work: &Work) {
     let trusted = work.judgement.flow_flags & FLOW_TRUSTED as u32 != 0;
     // SAFETY: the context pointer that the kernel gave us.
     let owner = sock::stamp(unsafe { (*packet.skb).__bindgen_anon_2.sk }.cast());
-    let (pid, comm) = match owner {
-        Some(stamp) => (stamp.pid, stamp.comm),
-        None => (0, [0; 16]),
-    };
+    let owner = owner.as_deref().unwrap_or(&sock::UNSTAMPED);
     s.query.flow = work.key;
     s.event = DnsEvent {
         time: boot_ns(),
@@ -107,14 +104,14 @@ fn head(packet: &Skb, s: &mut Scratch, work: &Work) {
         len: 0,
         full_len: 0,
         class: 0,
-        pid,
+        pid: owner.pid,
         local_port: work.key.local_port,
         remote_port: work.key.remote_port,
         proto: work.parsed.proto,
         direction: work.direction as u8,
         flags: if trusted { DNS_TRUSTED } else { 0 },
         granted: 0,
-        comm,
+        comm: owner.comm,
     };
 }
 

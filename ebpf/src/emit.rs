@@ -69,7 +69,7 @@ fn add(to: *mut u64, by: u64) {
 
 /// Tells user space about a new flow or a drop.
 #[inline(never)]
-pub fn flow_event(endpoint: &Endpoint, work: &Work, len: u32, stamp: &SocketStamp) {
+pub fn flow_event(endpoint: &Endpoint, work: &Work, len: u32, stamp: &SocketStamp, now: u64) {
     let Some(mut record) = maps::FLOW_EVENTS.reserve(0) else {
         lost(LOST_FLOW_EVENTS);
         return;
@@ -77,7 +77,7 @@ pub fn flow_event(endpoint: &Endpoint, work: &Work, len: u32, stamp: &SocketStam
     let (parsed, verdict) = (&work.parsed, &work.judgement);
     let out = matches!(work.direction, Direction::Egress);
     record.write(FlowEvent {
-        time: boot_ns(),
+        time: now,
         local: if out { parsed.src } else { parsed.dst },
         remote: if out { parsed.dst } else { parsed.src },
         endpoint: endpoint.id,
@@ -105,7 +105,8 @@ pub fn flow_event(endpoint: &Endpoint, work: &Work, len: u32, stamp: &SocketStam
 #[inline(always)]
 pub fn account(packet: &Skb, endpoint: &Endpoint, work: &Work, question: u64) {
     let wanted = count(endpoint.id, work.direction, work.judgement.reason as u8, packet.len());
-    if work.judgement.fresh != 0 {
+    let told = maps::CONFIG.load().flags & CONFIG_EVENTS != 0 || endpoint.flags & ENDPOINT_REPORT != 0;
+    if work.judgement.fresh != 0 && (told || matches!(work.direction, Direction::Ingress)) {
         fresh(packet, endpoint, work, question, wanted as u32);
     }
 }
@@ -114,14 +115,15 @@ pub fn account(packet: &Skb, endpoint: &Endpoint, work: &Work, question: u64) {
 fn fresh(packet: &Skb, endpoint: &Endpoint, work: &Work, question: u64, wanted: u32) {
     // SAFETY: the context pointer that the kernel gave us.
     let owner = sock::stamp(unsafe { (*packet.skb).__bindgen_anon_2.sk }.cast());
-    let mut stamp = SocketStamp::default();
-    if let Some(owner) = owner {
-        stamp = *owner;
-        if matches!(work.direction, Direction::Ingress) && work.parsed.proto == proto::UDP {
-            owner.flags |= STAMP_SERVES;
-        }
+    let facts = Facts { question, len: packet.len(), wanted: wanted != 0 };
+    let Some(owner) = owner else {
+        tell(endpoint, work, &facts, &sock::UNSTAMPED);
+        return;
+    };
+    if matches!(work.direction, Direction::Ingress) && work.parsed.proto == proto::UDP {
+        owner.flags |= STAMP_SERVES;
     }
-    tell(endpoint, work, &Facts { question, len: packet.len(), wanted: wanted != 0 }, &stamp);
+    tell(endpoint, work, &facts, owner);
 }
 
 /// What is told beside the judgement.
@@ -137,14 +139,16 @@ pub struct Facts {
 /// Writes the event and the report's entry.
 #[inline(never)]
 pub fn tell(endpoint: &Endpoint, work: &Work, facts: &Facts, stamp: &SocketStamp) {
+    let now = boot_ns();
     if facts.wanted && maps::CONFIG.load().flags & CONFIG_EVENTS != 0 {
-        flow_event(endpoint, work, facts.len, stamp);
+        flow_event(endpoint, work, facts.len, stamp, now);
     }
     if endpoint.flags & ENDPOINT_REPORT != 0 {
         destination(
             &destination_key(endpoint, work, facts.question, stamp.pid),
             &work.judgement,
             &stamp.comm,
+            now,
         );
     }
 }
@@ -168,8 +172,7 @@ fn destination_key(endpoint: &Endpoint, work: &Work, question: u64, pid: u32) ->
 
 /// Adds one to the report's entry.
 #[inline(never)]
-pub fn destination(key: &DestinationKey, judgement: &Judgement, comm: &[u8; 16]) {
-    let now = boot_ns();
+pub fn destination(key: &DestinationKey, judgement: &Judgement, comm: &[u8; 16], now: u64) {
     let held = (key.proto == proto::TCP && judgement.reason != 0 && sock::pending(key.endpoint)) as u32;
     if let Some(entry) = maps::DESTINATIONS.get_ptr_mut(key) {
         // SAFETY: a map value.

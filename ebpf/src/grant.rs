@@ -71,7 +71,11 @@ fn merge(key: &GrantKey, class: ClassId, expires: GrantTime, now: GrantTime) -> 
 
 #[inline(never)]
 fn insert(key: &GrantKey, class: ClassId, expires: GrantTime) -> u32 {
-    let fresh = Grants { slots: [grant::pack(class, expires), 0, 0, 0, 0, 0, 0, 0] };
+    // A zero that the compiler does not know: it would clear a known one byte by byte.
+    let free = scan::opaque(0) as u64;
+    let mut slots = [free; egret_common::maps::GRANT_SLOTS];
+    slots[0] = grant::pack(class, expires);
+    let fresh = Grants { slots };
     // NOEXIST: then merge with the other CPU's entry.
     match maps::GRANTS.insert(key, fresh, 1) {
         Ok(()) => DONE,

@@ -1,11 +1,13 @@
 //! Socket hooks: stamping at creation, fast answers at connect and sendmsg. They are a courtesy; the boundary is
 //! `cgroup_skb`, since a later program may undo what is denied here.
 
+use core::mem::MaybeUninit;
+
 use aya_ebpf::{
     bindings::bpf_sock_addr,
     helpers::{
-        bpf_get_current_ancestor_cgroup_id, bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_set_retval,
-        bpf_sk_storage_get,
+        bpf_get_current_ancestor_cgroup_id, bpf_get_current_pid_tgid, bpf_set_retval, bpf_sk_storage_get,
+        generated::bpf_get_current_comm as write_current_comm,
     },
     macros::{cgroup_sock, cgroup_sock_addr},
     programs::{SockAddrContext, SockContext},
@@ -59,18 +61,19 @@ pub fn stamp(sock: *mut core::ffi::c_void) -> Option<&'static mut SocketStamp> {
 #[cgroup_sock(sock_create)]
 pub fn egret_sock_create(ctx: SockContext) -> i32 {
     if let Some(endpoint) = current_endpoint() {
-        let mut stamp = SocketStamp {
-            endpoint: endpoint.id,
-            pid: (bpf_get_current_pid_tgid() >> 32) as u32,
-            comm: bpf_get_current_comm().unwrap_or_default(),
-            flags: 0,
-        };
-        // SAFETY: the context is the socket; without memory the socket stays unstamped.
+        let mut stamp = MaybeUninit::<SocketStamp>::uninit();
+        let fields = stamp.as_mut_ptr();
+        // SAFETY: the helper writes the whole name, also when it fails; the context is the socket; without memory the
+        // socket stays unstamped.
         unsafe {
+            (*fields).endpoint = endpoint.id;
+            (*fields).pid = (bpf_get_current_pid_tgid() >> 32) as u32;
+            (*fields).flags = 0;
+            write_current_comm((&raw mut (*fields).comm).cast(), 16);
             bpf_sk_storage_get(
                 (&raw const maps::SOCKETS).cast_mut().cast(),
                 ctx.sock.cast(),
-                (&raw mut stamp).cast(),
+                fields.cast(),
                 aya_ebpf::bindings::BPF_SK_STORAGE_GET_F_CREATE as u64,
             );
         }
@@ -179,8 +182,8 @@ fn fast_answer(ctx: *mut bpf_sock_addr, remote: Addr, protocol: u8) -> i32 {
     0
 }
 
-/// What is told of a socket from before the attach.
-static UNSTAMPED: SocketStamp = SocketStamp { endpoint: 0, pid: 0, comm: [0; 16], flags: 0 };
+/// What is told of a socket from before the attach, or of a packet without one.
+pub static UNSTAMPED: SocketStamp = SocketStamp { endpoint: 0, pid: 0, comm: [0; 16], flags: 0 };
 
 /// Counts and reports a connect or datagram that is refused before it becomes a packet.
 #[inline(never)]

@@ -54,7 +54,7 @@ impl Tables for Maps {
 
     #[inline(never)]
     fn trusted_resolver(&self, addr: &Addr, port: u16) -> bool {
-        maps::TRUSTED_RESOLVERS.get_ptr(ResolverKey { addr: *addr, port, pad: [0; 3] }).is_some()
+        maps::TRUSTED_RESOLVERS.get_ptr(ResolverKey { addr: *addr, port: port as u64 }).is_some()
     }
 
     #[inline(always)]

@@ -208,7 +208,7 @@ pub fn addr(ip: IpAddr) -> Addr {
 /// Key of `TRUSTED_RESOLVERS`.
 #[must_use]
 pub fn resolver_key(resolver: SocketAddr) -> ResolverKey {
-    ResolverKey { addr: addr(resolver.ip()), port: resolver.port(), pad: [0; 3] }
+    ResolverKey { addr: addr(resolver.ip()), port: resolver.port().into() }
 }
 
 /// Every pattern, and whether some rule opens its names.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use egret_common::{
     ids::{CLASS_ANY, CLASS_NAMES_SUMMARY, ClassId, identity},
-    maps::{COOKIE_DNS, RuleChunk, SET_ANY, SET_CIDR, SET_IDENTITY, SET_ISOLATED, SET_NAMES},
+    maps::{COOKIE_DNS, RuleChunk, SET_ANY, SET_CIDR, SET_IDENTITY, SET_ISOLATED, SET_NAMES, cidr_port},
     net::proto,
 };
 
@@ -64,7 +64,9 @@ impl<'a> Set<'a> {
             bits |= match &n.rule.peers {
                 Peers::Any => SET_ANY,
                 Peers::Names(_) => SET_NAMES,
-                Peers::Cidrs(_) => SET_CIDR,
+                Peers::Cidrs(_) => {
+                    SET_CIDR | claims(n).iter().map(cidr_ports).fold(0, |bits, more| bits | more)
+                }
                 Peers::Entities(e) if e.contains(&Entity::All) => SET_ANY | SET_IDENTITY,
                 Peers::Entities(_) => SET_IDENTITY,
                 Peers::Nobody | Peers::Resolvers => 0,
@@ -172,6 +174,12 @@ impl<'a> Set<'a> {
         }
         out
     }
+}
+
+/// [`cidr_port`] of every port of the interval.
+fn cidr_ports(claim: &Claim) -> u32 {
+    let last = claim.hi.min(claim.lo.saturating_add(15));
+    (claim.lo..=last).map(cidr_port).fold(0, |bits, bit| bits | bit)
 }
 
 /// Classes that do not depend on names or addresses.

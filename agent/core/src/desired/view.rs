@@ -50,7 +50,7 @@ impl Tables for View<'_> {
     }
 
     fn trusted_resolver(&self, addr: &Addr, port: u16) -> bool {
-        self.desired.resolvers.contains(&ResolverKey { addr: *addr, port, pad: [0; 3] })
+        self.desired.resolvers.contains(&ResolverKey { addr: *addr, port: port.into() })
     }
 
     fn grants_overflowed(&self, _: EndpointId) -> bool {

@@ -278,7 +278,7 @@ fn the_steps_are_readable() {
     + CIDR_CLASSES set 1 ::ffff:10.7.0.53/128 -> 0x2000001
     + TRUSTED_RESOLVERS 10.7.0.53 port 53
     + NAME_EXACT a.example -> 0x1000001
-    + ENDPOINTS 1 -> egress set 1 (0x19), ingress set 2 (0x0), flags 0x0
+    + ENDPOINTS 1 -> egress set 1 (0x200019), ingress set 2 (0x0), flags 0x0
     ");
     assert_eq!(shown(&old.compiled.desired, &old.compiled.desired), "");
     assert!(shown(&old.compiled.desired, &new.compiled.desired).contains("+ NAME_SUFFIX *.b.example"));
