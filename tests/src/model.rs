@@ -16,8 +16,9 @@ use egret_common::{
     ids::{ClassId, EndpointId, SetId},
     judge::{self, FlowSlot, State, Work},
     maps::{
-        Backends, CONFIG_EVENTS, DestinationKey, ENDPOINT_REJECT, ENDPOINT_REPORT, Endpoint, FLOW_DNS, FlowKey,
-        FlowValue, FragmentKey, FragmentPorts, GrantKey, Grants, QueryKey, RuleChunk, RuleKey, ServiceKey,
+        Backends, CONFIG_EVENTS, DestinationKey, ENDPOINT_REJECT, ENDPOINT_REPORT, Endpoint, FLOW_DNS,
+        FlowKey, FlowValue, FragmentKey, FragmentPorts, GrantKey, Grants, QueryKey, RuleChunk, RuleKey,
+        ServiceKey,
     },
     net::{Addr, Direction, proto},
     packet::{Bytes, Packet},
@@ -156,7 +157,7 @@ impl Model {
         out: &mut Outcome,
     ) {
         let judgement = &work.judgement;
-        let reason = judgement.reason as u8;
+        let reason = judgement.decision.reason as u8;
         self.count(endpoint.id, work.direction, reason, packet.len());
         if judgement.fresh == 0 {
             return;
@@ -194,9 +195,9 @@ fn flow_event(endpoint: &Endpoint, work: &Work, reason: u8, len: u32) -> FlowEve
         remote,
         endpoint: endpoint.id,
         set: if egress { endpoint.egress_set } else { endpoint.ingress_set },
-        class: judgement.class,
-        cookie: judgement.cookie,
-        age: judgement.age,
+        class: judgement.decision.class,
+        cookie: judgement.decision.cookie,
+        age: judgement.decision.age,
         pid: 0,
         len,
         local_port,

@@ -4,7 +4,9 @@ use std::io;
 
 use aya::maps::{Array, HashMap, LpmTrie, Map, MapError, lpm_trie::Key};
 use egret_common::{
-    maps::{Backends, CidrKey, Endpoint, NAME_CAP, ResolverKey, RuleChunk, RuleKey, ServiceKey, SuffixClasses},
+    maps::{
+        Backends, CidrKey, Endpoint, NAME_CAP, ResolverKey, RuleChunk, RuleKey, ServiceKey, SuffixClasses,
+    },
     net::Addr,
 };
 use egret_core::desired::{Entry, MapOp, Suffix};
