@@ -332,3 +332,49 @@ proptest! {
         prop_assert_eq!(seen, now.world_identities.keys().copied().collect());
     }
 }
+
+/// 5,000 pods of 1,000 identities, 200 of them local, 500 services, 200 policies: what one change costs. In moments also
+/// in a debug build; the figure of the issue is the bench's affair.
+#[test]
+fn a_large_cluster_is_resolved_in_moments() {
+    let mut cluster = Cluster::default();
+    let mut put = |short: String| {
+        let (_, text) = full(&short);
+        for object in read(&text).objects {
+            cluster.apply(Change::Put(object));
+        }
+    };
+    for n in 0..5000 {
+        let (ns, app, node) = (n % 50, n % 1000, n % 25);
+        put(format!(
+            "Pod ns{ns}/p{n}: {{labels: {{app: a{app}, svc: s{}}}}} | {{spec: {{nodeName: n{node}}}, status: {{podIP: 10.{}.{}.7}}}}",
+            n % 500,
+            n / 250,
+            n % 250
+        ));
+    }
+    for n in 0..500 {
+        put(format!(
+            "Service ns{}/s{n}: {{spec: {{clusterIP: 10.200.{}.{}, selector: {{svc: s{n}}}, ports: [{{port: 80}}]}}}}",
+            n % 50,
+            n / 250,
+            n % 250 + 1
+        ));
+    }
+    for n in 0..200 {
+        put(format!(
+            "CiliumNetworkPolicy ns{}/a{n}: {{spec: {{egress: [{{toEntities: [world]}}]}}}}",
+            n % 50
+        ));
+    }
+    let mut book = IdentityBook::default();
+    cluster.resolve("n1", &mut book, &by_name);
+    let begin = std::time::Instant::now();
+    let resolved = cluster.resolve("n1", &mut book, &by_name);
+    let took = begin.elapsed();
+    eprintln!("resolved in {took:?}");
+    assert_eq!((resolved.peers.len(), resolved.local.len(), resolved.services.len()), (1000, 200, 500));
+    assert_eq!(resolved.world_identities.len(), 5000);
+    assert!(resolved.services.iter().all(|s| s.backends.len() == 2));
+    assert!(took.as_secs() < 5, "{took:?}");
+}

@@ -1,5 +1,15 @@
 //! Services and their backends.
 
+use std::{collections::BTreeMap, net::IpAddr};
+
+use egret_common::{ids::identity, net::Direction};
+use egret_core::{
+    cluster::{Body, Change, Key, Kind, Object},
+    eval::{Situation, Verdict, eval},
+    policy::Policy,
+};
+use proptest::{collection::vec, prelude::*, sample::select};
+
 use super::Lab;
 
 fn pod(name: &str, app: &str, ip: &str, ports: &str) -> String {
@@ -191,4 +201,76 @@ fn r_a02_both_ports_are_known() {
     let renamed = other.replace("kube-dns:", "rke2-dns: {labels: {k8s-app: kube-dns}} |");
     let mut lab = Lab::new(&[&renamed, DNS_POD]);
     assert_eq!(resolvers(&mut lab), ["10.96.0.10:53", "10.244.3.4:5353"]);
+}
+
+/// Addresses on different sides of the networks that [`crate::support::any_policies`] writes.
+const BACKENDS: [&str; 8] = [
+    "10.0.0.0",
+    "10.1.0.1",
+    "10.1.0.2",
+    "10.1.2.3",
+    "10.1.2.4",
+    "10.255.255.255",
+    "192.0.2.1",
+    "198.51.100.1",
+];
+
+/// For each address: nobody, somebody of the world, or a pod (its `app`, the number of its port `web`).
+fn any_backend() -> impl Strategy<Value = Option<Option<(u8, u16)>>> {
+    let pod = (0..2u8, select(&[80u16, 443][..]));
+    prop::option::of(prop::option::weighted(0.8, pod))
+}
+
+/// Services with the pods, and with the world behind an EndpointSlice.
+fn lab_of(backends: &[Option<Option<(u8, u16)>>]) -> (Lab, Vec<(IpAddr, u16)>) {
+    let mut lab = Lab::new(&[SERVICE]);
+    let mut all = Vec::new();
+    let mut ports: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
+    for (n, (ip, backend)) in BACKENDS.iter().zip(backends).enumerate() {
+        let Some(backend) = backend else { continue };
+        let port = backend.map_or(80, |(_, port)| port);
+        if let Some((app, port)) = backend {
+            lab.put(&pod(
+                &format!("p{n}"),
+                &format!("a{app}"),
+                ip,
+                &format!("{{name: web, containerPort: {port}}}"),
+            ));
+        }
+        ports.entry(port).or_default().push(ip);
+        all.push((ip.parse().unwrap(), port));
+    }
+    for (port, ips) in ports {
+        let ips = ips.join(", ");
+        lab.put(&format!(
+            "EndpointSlice x/s-{port}: {{labels: {{kubernetes.io/service-name: s}}}} | \
+             {{endpoints: [{{addresses: [{ips}]}}], ports: [{{port: {port}}}]}}"
+        ));
+    }
+    (lab, all)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Whatever the policies say, the few backends of the entry are allowed exactly if all that there are are allowed.
+    #[test]
+    fn r_a01_the_few_stand_for_all(backends in vec(any_backend(), BACKENDS.len()), policies in crate::support::any_policies()) {
+        let (mut lab, all) = lab_of(&backends);
+        for policy in &policies {
+            let key = Key::new(Kind::CiliumNetworkPolicy, "x", &policy.origin().name);
+            lab.cluster.apply(Change::Put(Object { key, body: Body::Policies(vec![policy.clone()]) }));
+        }
+        let policies: Vec<Policy> = lab.cluster.policies().flat_map(|(_, p)| p.to_vec()).collect();
+        let resolved = lab.resolve();
+        let few = &resolved.services[0].backends;
+        prop_assert!(few.iter().all(|b| all.contains(b)));
+        prop_assert_eq!(few.is_empty(), all.is_empty());
+        let allowed = |(remote, port): &(IpAddr, u16)| {
+            let identity = resolved.world_identities.get(remote).copied().unwrap_or(identity::WORLD);
+            let s = Situation { direction: Direction::Egress, remote: *remote, identity, names: &[], proto: 6, port: *port };
+            eval(&policies, &s) == Verdict::Allow
+        };
+        prop_assert_eq!(few.iter().all(allowed), all.iter().all(allowed));
+    }
 }
