@@ -37,9 +37,6 @@ use crate::{
     policy::Policy,
 };
 
-/// Whether a policy is about pods with these identity labels.
-pub type Selects<'a> = &'a dyn Fn(&Policy, &Labels) -> bool;
-
 /// What happens to an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
@@ -108,13 +105,9 @@ impl Cluster {
     }
 
     /// The pods that a policy is about, those at their end left out.
-    pub fn selected<'a>(
-        &'a self,
-        policy: &'a Policy,
-        selects: Selects<'a>,
-    ) -> impl Iterator<Item = (&'a Key, &'a Pod)> {
+    pub fn selected<'a>(&'a self, policy: &'a Policy) -> impl Iterator<Item = (&'a Key, &'a Pod)> {
         let live = self.pods.iter().filter(|(_, s)| s.is_live());
-        live.filter(move |(_, s)| selects(policy, &s.profile.labels)).map(|(key, s)| (key, &s.pod))
+        live.filter(|(_, s)| policy.selects(&s.profile.labels)).map(|(key, s)| (key, &s.pod))
     }
 
     fn put(&mut self, key: Key, body: Body) -> bool {

@@ -9,7 +9,7 @@ use std::{
 
 use egret_common::ids::identity;
 
-use super::{Cluster, Key, Kind, Selects, ServiceEntry, Stored, services};
+use super::{Cluster, Key, Kind, ServiceEntry, Stored, services};
 use crate::{
     identity::{Identity, IdentityBook, NamedPorts},
     labels::Labels,
@@ -76,7 +76,7 @@ pub(super) type Owners<'a> = BTreeMap<IpAddr, (&'a Key, &'a Stored)>;
 
 impl Cluster {
     /// What follows from the objects on the node called `node`.
-    pub fn resolve(&self, node: &str, book: &mut IdentityBook, selects: Selects<'_>) -> Resolved {
+    pub fn resolve(&self, node: &str, book: &mut IdentityBook) -> Resolved {
         let mut out = Resolved::default();
         self.resolve_nodes(node, &mut out);
         let owners = self.owners(&mut out);
@@ -90,7 +90,7 @@ impl Cluster {
             }
         }
         services::resolve(self, &owners, &mut out);
-        out.local = self.local_pods(node, &owners, book, selects);
+        out.local = self.local_pods(node, &owners, book);
         out
     }
 
@@ -135,20 +135,14 @@ impl Cluster {
         owners
     }
 
-    fn local_pods(
-        &self,
-        node: &str,
-        owners: &Owners<'_>,
-        book: &mut IdentityBook,
-        selects: Selects<'_>,
-    ) -> Vec<LocalPod> {
+    fn local_pods(&self, node: &str, owners: &Owners<'_>, book: &mut IdentityBook) -> Vec<LocalPod> {
         let mut policies: BTreeMap<&Labels, Vec<Policy>> = BTreeMap::new();
         let mut local = Vec::new();
         for (key, stored) in self.pods.iter().filter(|(_, s)| s.is_live() && is_local(s, node)) {
             let labels = &stored.profile.labels;
             let selecting = policies.entry(labels).or_insert_with(|| {
                 let all = self.policies.values().flatten();
-                all.filter(|p| selects(p, labels)).cloned().collect()
+                all.filter(|p| p.selects(labels)).cloned().collect()
             });
             let owns = |ip: &&IpAddr| owners.get(ip).is_some_and(|(owner, _)| *owner == key);
             local.push(LocalPod {
