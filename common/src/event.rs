@@ -40,9 +40,7 @@ pub struct FlowEvent {
     /// [`crate::verdict::DropReason`], or 0.
     pub reason: u8,
     /// TCP flags of the packet.
-    pub tcp_flags: u8,
-    /// Zero.
-    pub pad: [u8; 3],
+    pub tcp_flags: u32,
     /// Name of the process.
     pub comm: [u8; 16],
 }

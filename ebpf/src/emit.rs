@@ -93,8 +93,7 @@ pub fn flow_event(endpoint: &Endpoint, work: &Work, len: u32, stamp: &SocketStam
         direction: work.direction as u8,
         verdict: verdict.verdict as u8,
         reason: verdict.decision.reason as u8,
-        tcp_flags: parsed.tcp_flags,
-        pad: [0; 3],
+        tcp_flags: parsed.tcp_flags as u32,
         comm: stamp.comm,
     });
     record.submit(aya_ebpf::bindings::BPF_RB_NO_WAKEUP as u64);

@@ -206,8 +206,7 @@ fn flow_event(endpoint: &Endpoint, work: &Work, reason: u8, len: u32) -> FlowEve
         direction: work.direction as u8,
         verdict: judgement.verdict as u8,
         reason,
-        tcp_flags: parsed.tcp_flags,
-        pad: [0; 3],
+        tcp_flags: parsed.tcp_flags.into(),
         comm: [0; 16],
     }
 }

@@ -182,8 +182,7 @@ impl Reader<'_> {
             direction: self.u8()?,
             verdict: self.u8()?,
             reason: self.u8()?,
-            tcp_flags: self.u8()?,
-            pad: self.take()?,
+            tcp_flags: self.u32()?,
             comm: self.take()?,
         })
     }

@@ -19,7 +19,7 @@ pub(super) fn silent_connect(event: &FlowEvent) -> bool {
         && event.direction == Direction::Egress as u8
         && event.verdict == Verdict::Dropped as u8
         && event.local_port != 0
-        && event.tcp_flags & (tcp::SYN | tcp::ACK) == tcp::SYN
+        && event.tcp_flags as u8 & (tcp::SYN | tcp::ACK) == tcp::SYN
 }
 
 /// Whether a flow is a connection in use: answered, not closing, not idle for too long.
