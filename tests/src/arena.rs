@@ -45,8 +45,14 @@ impl Arena {
         residue::ensure_bpffs();
         let home = Home::enter();
         let dir = fresh_dir();
-        let options =
-            Options { dir: dir.clone(), cgroup_level: home.level, config_flags, events_per_second, sizes };
+        let options = Options {
+            dir: dir.clone(),
+            cgroup_level: home.level,
+            config_flags,
+            events_per_second,
+            sizes,
+            adopt: false,
+        };
         let mut datapath = Datapath::load(&options).unwrap_or_else(|error| panic!("{error}"));
         datapath.bind_cgroup(home.path(), ENDPOINT).unwrap_or_else(|error| panic!("{error}"));
         Self { datapath: Some(datapath), dir, home, _lock: lock }

@@ -66,7 +66,7 @@ fn map_of(entry: &Entry) -> &'static str {
     }
 }
 
-fn hash<K: aya::Pod, V: aya::Pod>(map: &mut Map, key: &K, value: Option<&V>) -> io::Result<()> {
+pub(super) fn hash<K: aya::Pod, V: aya::Pod>(map: &mut Map, key: &K, value: Option<&V>) -> io::Result<()> {
     let mut map = HashMap::<_, K, V>::try_from(map).map_err(io_error)?;
     match value {
         Some(value) => map.insert(key, value, 0).map_err(io_error),

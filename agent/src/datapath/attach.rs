@@ -31,6 +31,17 @@ impl Datapath {
         map.insert(id, endpoint, 0).map_err(|e| failed(super::apply::io_error(e)))
     }
 
+    /// Makes the interface with this index an endpoint's, or nobody's (`None`: then it passes nothing).
+    ///
+    /// # Errors
+    /// [`ApplyError`] with the interface.
+    pub fn bind_interface(&mut self, ifindex: u32, endpoint: Option<u32>) -> Result<(), ApplyError> {
+        const MAP: &str = "ENDPOINT_BY_IFINDEX";
+        let failed = |error| ApplyError { map: MAP, entry: format!("interface {ifindex}"), error };
+        let map = self.ebpf.map_mut(MAP).ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+        super::apply::hash::<u32, u32>(map, &ifindex, endpoint.as_ref()).map_err(failed)
+    }
+
     /// Attaches all programs to the cgroup directory `cgroup` below the cgroup2 mount `cgroup_mount`, the boundary
     /// first, and pins the links. With `accept_override` a foreign program that ours would switch off is no obstacle.
     ///
