@@ -87,10 +87,18 @@ pub struct EndpointSpec {
 pub struct Book {
     names: NameBook,
     sets: BTreeMap<SetIdentity, SetId>,
+    /// The last number that another process gave to a set.
+    last_set: SetId,
     cookies: BTreeMap<(Origin, Rule), u32>,
 }
 
 impl Book {
+    /// A book whose sets begin above `last_set`.
+    #[must_use]
+    pub fn above(last_set: SetId) -> Self {
+        Self { last_set, ..Self::default() }
+    }
+
     /// The rule behind a cookie in a flow or a destination, `COOKIE_*` bits or not.
     #[must_use]
     pub fn rule(&self, cookie: u32) -> Option<(&Origin, &Rule)> {
@@ -102,6 +110,12 @@ impl Book {
     #[must_use]
     pub fn class(&self, id: ClassId) -> Option<&ClassKey> {
         self.names.key(id)
+    }
+
+    /// The name class at a place, from 0.
+    #[must_use]
+    pub fn class_at(&self, place: usize) -> Option<&ClassKey> {
+        self.names.at(place).map(|(key, _)| key)
     }
 
     /// How many name classes there are so far.
@@ -116,7 +130,7 @@ impl Book {
     }
 
     fn set_id(&mut self, identity: SetIdentity) -> SetId {
-        let next = self.sets.len() as SetId + 1;
+        let next = self.last_set + self.sets.len() as SetId + 1;
         *self.sets.entry(identity).or_insert(next)
     }
 

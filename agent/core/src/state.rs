@@ -4,6 +4,8 @@
 //! it waits, locks or reads a clock. Must not know: how maps are written, how events arrive.
 
 mod lesson;
+mod saved;
+mod update;
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -15,6 +17,7 @@ use egret_common::{
 };
 
 pub use lesson::{KernelDid, Lesson};
+pub use saved::{Saved, SavedRole};
 
 use crate::{
     compile::{self, Book, CompileError, Compiled, EndpointSpec, World, addr},

@@ -16,7 +16,7 @@ use egret_core::names::Name;
 use egret_core::policy::Policy;
 use egret_core::state::State;
 
-use super::learn::{Effects, Learner};
+use crate::learn::{Effects, Learner};
 
 pub(super) const ENDPOINT: EndpointId = 1;
 
@@ -31,7 +31,7 @@ pub(super) fn learner(allow: &[&str], search: &[Name]) -> Learner {
     };
     let policies = vec![Policy::from_allow(&rules)];
     let spec = EndpointSpec { id: ENDPOINT, identity: 1, flags: 0, lifetime: Lifetime::default(), policies };
-    Learner::new(State::new(world, vec![spec], Limits::default()).expect("compiles"), ENDPOINT)
+    Learner::new(State::new(world, vec![spec], Limits::default()).expect("compiles"), Some(ENDPOINT))
 }
 
 pub(super) fn name(text: &str) -> Name {

@@ -9,7 +9,7 @@ use egret_core::names::Name;
 use egret_core::policy::write::{Use, UsedPeer, write};
 use egret_core::ports::Proto;
 
-use super::learn::{Learner, ip, socket};
+use crate::learn::{Learner, ip, socket};
 
 /// What stays open whatever a policy says.
 #[derive(Debug)]
