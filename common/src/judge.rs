@@ -138,8 +138,7 @@ fn ask(endpoint: &Endpoint, work: &mut Work, origin: Direction) -> Next {
 /// First fragments leave their ports, later ones take them; unknown ports are a drop, never a guess (P-A01).
 #[inline(never)]
 fn reassemble_ports<S: State>(state: &S, parsed: &mut Parsed) -> Result<(), DropReason> {
-    let key =
-        FragmentKey { src: parsed.src, dst: parsed.dst, id: parsed.frag_id, proto: parsed.proto as u32 };
+    let key = FragmentKey { src: parsed.src, dst: parsed.dst, id: parsed.seq, proto: parsed.proto as u32 };
     if parsed.fragment == FRAGMENT_FIRST {
         state.insert_fragment(&key, &FragmentPorts { sport: parsed.sport, dport: parsed.dport });
     } else if parsed.fragment == FRAGMENT_LATER {

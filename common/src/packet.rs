@@ -77,14 +77,12 @@ pub struct Parsed {
     pub src: Addr,
     /// Destination address.
     pub dst: Addr,
-    /// Offset of the upper-layer header.
-    pub l4: u32,
     /// Bytes from the upper-layer header to the end of the IP payload.
     pub l4_len: u32,
-    /// Identification of a fragment.
-    pub frag_id: u32,
-    /// TCP sequence number.
+    /// TCP sequence number of a whole packet; identification of a fragment.
     pub seq: u32,
+    /// Offset of the upper-layer header.
+    pub l4: u16,
     /// Source port; ICMP: type << 8 | code; 0 where there is none.
     pub sport: u16,
     /// Destination port; ICMP: as `sport`; ICMP echo: the identifier is in `icmp_id`.
@@ -118,7 +116,7 @@ impl Parsed {
     #[must_use]
     pub fn payload(&self) -> (u32, u32) {
         let header = if self.proto == proto::TCP { self.tcp_header as u32 } else { 8 };
-        (self.l4 + header, self.l4_len.saturating_sub(header))
+        (self.l4 as u32 + header, self.l4_len.saturating_sub(header))
     }
 
     /// ICMP echo request or reply, of either version.
@@ -211,11 +209,13 @@ fn parse_v4<P: Packet, const N: usize>(
     out.hops = head.0[8];
     out.src = head.v4(12);
     out.dst = head.v4(16);
-    out.l4 = header;
+    out.l4 = header as u16;
     out.l4_len = total - header;
     let fragment = head.be16(6);
     out.fragment = fragment_kind(fragment & 0x1fff, fragment & 0x2000 != 0);
-    out.frag_id = head.be16(4) as u32;
+    if out.fragment != WHOLE {
+        out.seq = head.be16(4) as u32;
+    }
     Ok(())
 }
 
@@ -287,7 +287,7 @@ fn parse_v6<P: Packet>(packet: &P, head: &Bytes<40>, out: &mut Parsed) -> Result
         match next {
             44 => {
                 out.fragment = fragment_kind((first as u16) >> 3, first & 1 != 0);
-                out.frag_id = second;
+                out.seq = second;
                 at += 8;
             }
             51 => at += (size + 2) * 4,
@@ -305,7 +305,7 @@ fn parse_v6<P: Packet>(packet: &P, head: &Bytes<40>, out: &mut Parsed) -> Result
         return Err(DropReason::InvalidPacket);
     }
     out.proto = next;
-    out.l4 = at;
+    out.l4 = at as u16;
     out.l4_len = total - at;
     Ok(())
 }
@@ -324,10 +324,11 @@ const fn is_upper_layer(next: u8) -> bool {
 
 #[inline(always)]
 fn parse_l4<P: Packet>(packet: &P, out: &mut Parsed) -> Result<(), DropReason> {
+    let at = out.l4 as u32;
     let read = match least(out) {
         0 => return Ok(()),
-        20 => packet.read::<16, _>(out.l4, |bytes| (bytes.be32(0), bytes.be32(4), bytes.be16(12))),
-        _ => packet.read::<8, _>(out.l4, |bytes| (bytes.be32(0), bytes.be32(4), 0)),
+        20 => packet.read::<16, _>(at, |bytes| (bytes.be32(0), bytes.be32(4), bytes.be16(12))),
+        _ => packet.read::<8, _>(at, |bytes| (bytes.be32(0), bytes.be32(4), 0)),
     };
     match read {
         Some((first, second, fourth)) => ports(out, first, second, fourth),
@@ -364,7 +365,9 @@ fn ports(out: &mut Parsed, first: u32, second: u32, fourth: u16) -> Result<(), D
         out.dport = out.sport;
         out.icmp_id = (second >> 16) as u16;
     } else if out.proto == proto::TCP {
-        out.seq = second;
+        if out.fragment == WHOLE {
+            out.seq = second;
+        }
         out.tcp_header = (fourth >> 12) as u8 * 4;
         out.tcp_flags = fourth as u8;
         if out.tcp_header < 20 || out.tcp_header as u32 > out.l4_len {
@@ -378,7 +381,7 @@ fn ports(out: &mut Parsed, first: u32, second: u32, fourth: u16) -> Result<(), D
 /// quote is too short, a later fragment, or hidden behind extension headers: then the error is judged as ICMP.
 #[inline(never)]
 pub fn quoted<P: Packet>(packet: &P, outer: &Parsed, out: &mut Parsed) -> bool {
-    let at = outer.l4 + 8;
+    let at = outer.l4 as u32 + 8;
     let read = match outer.version {
         4 => packet.read::<20, _>(at, |head| {
             out.proto = head.0[9];

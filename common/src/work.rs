@@ -107,9 +107,8 @@ impl Work {
             parsed: Parsed {
                 src: nowhere,
                 dst: nowhere,
-                l4: zero,
+                l4: zero as u16,
                 l4_len: zero,
-                frag_id: zero,
                 seq: zero,
                 sport: zero as u16,
                 dport: zero as u16,
@@ -152,9 +151,8 @@ impl Work {
     #[inline(always)]
     pub(crate) fn settle(&mut self, zero: u32) {
         let parsed = &mut self.parsed;
-        parsed.l4 = parsed.l4.wrapping_add(zero);
+        parsed.l4 = parsed.l4.wrapping_add(zero as u16);
         parsed.l4_len = parsed.l4_len.wrapping_add(zero);
-        parsed.frag_id = parsed.frag_id.wrapping_add(zero);
         parsed.seq = parsed.seq.wrapping_add(zero);
         parsed.sport = parsed.sport.wrapping_add(zero as u16);
         parsed.dport = parsed.dport.wrapping_add(zero as u16);
