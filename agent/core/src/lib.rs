@@ -19,6 +19,8 @@
 //! | module | what |
 //! |---|---|
 //! | [`names`] | [`names::Name`], [`names::Pattern`]: canonical names, the wildcard grammars, the reference matcher |
+//! | [`labels`], [`identity`] | labels and selectors; which labels make an identity, and its number |
+//! | [`cluster`] | pods, services, nodes and policies as objects; who owns which address |
 //! | [`ports`], [`net`] | protocols and port ranges; CIDRs and their canonical form |
 //! | [`allow`] | `NAME[:PORT[/PROTO]]` |
 //! | [`policy`] | the model; `cilium` reads, `write` writes, diagnostics carry the field's path |
@@ -40,10 +42,13 @@
 //! - No input makes anything here panic, and nothing grows without a bound but the policies themselves.
 
 pub mod allow;
+pub mod cluster;
 pub mod compile;
 pub mod desired;
 pub mod dns;
 pub mod eval;
+pub mod identity;
+pub mod labels;
 pub mod names;
 pub mod net;
 pub mod policy;

@@ -1,6 +1,8 @@
-//! Tests over more than one module: the oracle against the compiled maps, the kernel's scanner against the parser.
+//! Tests over more than one module: the oracle against the compiled maps, the kernel's scanner against the parser, objects
+//! against what follows from them.
 
 mod cases;
+mod objects;
 mod oracle;
 mod scanner;
 mod support;

@@ -1,0 +1,187 @@
+//! The cluster as this node knows it: objects in, and who owns which address out.
+//!
+//! ```text
+//!  YAML ──read──> Contents ──Source──> [Change] ──Cluster::apply──> objects ──resolve──> Resolved ──> compile
+//!                                                                        └──advise──> warnings
+//! ```
+//! Owns: the objects in force and what follows from them: identities of addresses, services with their backends, the
+//! pods of this node with their policies. Must not know: where objects come from, map entries, interfaces.
+//!
+//! - An address has one owner. A node's address is the node's, whatever pod uses it; a pod at its end owns nothing.
+//! - What [`Cluster::resolve`] says follows from the objects in force alone, except that of two pods with one address
+//!   and no creation time the one that came later wins.
+
+mod advise;
+mod object;
+mod read;
+mod resolve;
+mod services;
+mod source;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+pub use object::{
+    Body, EndpointSlice, Key, Kind, Node, Object, Phase, Pod, Service, ServicePort, TargetPort,
+};
+pub use read::{Contents, read};
+pub use resolve::{ApiServer, LocalPod, Resolved};
+pub use services::ServiceEntry;
+pub use source::Source;
+
+use crate::{
+    identity::{Profile, labels_of_pod},
+    labels::Labels,
+    policy::Policy,
+};
+
+/// Whether a policy is about pods with these identity labels.
+pub type Selects<'a> = &'a dyn Fn(&Policy, &Labels) -> bool;
+
+/// What happens to an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// It is new, or says something else now.
+    Put(Object),
+    /// It is gone.
+    Delete(Key),
+}
+
+/// The objects in force.
+#[derive(Debug, Clone, Default)]
+pub struct Cluster {
+    pods: BTreeMap<Key, Stored>,
+    namespaces: BTreeMap<String, Labels>,
+    services: BTreeMap<Key, Service>,
+    slices: BTreeMap<Key, EndpointSlice>,
+    nodes: BTreeMap<String, Node>,
+    policies: BTreeMap<Key, Vec<Policy>>,
+    own_addresses: BTreeSet<IpAddr>,
+    arrivals: u64,
+}
+
+/// A pod with what follows from it and its namespace.
+#[derive(Debug, Clone)]
+struct Stored {
+    pod: Pod,
+    profile: Profile,
+    /// Which pods came before it.
+    arrival: u64,
+}
+
+impl Stored {
+    /// A pod at its end owns no address (CASES K-A07).
+    fn is_live(&self) -> bool {
+        self.pod.phase == Phase::Live
+    }
+
+    /// A host-network pod has no address of its own (K-A09).
+    fn has_own_network(&self) -> bool {
+        self.is_live() && !self.pod.host_network
+    }
+
+    /// The later of two pods with one address has it.
+    fn age(&self) -> (&str, u64) {
+        (&self.pod.created, self.arrival)
+    }
+}
+
+impl Cluster {
+    /// Takes a change in; says whether anything is different now.
+    pub fn apply(&mut self, change: Change) -> bool {
+        match change {
+            Change::Put(Object { key, body }) => self.put(key, body),
+            Change::Delete(key) => self.delete(&key),
+        }
+    }
+
+    /// Addresses of this node that its Node object does not list, such as those of a CNI's bridge (K-A06).
+    pub fn set_own_addresses(&mut self, addresses: impl IntoIterator<Item = IpAddr>) {
+        self.own_addresses = addresses.into_iter().map(|ip| ip.to_canonical()).collect();
+    }
+
+    /// The policy objects.
+    pub fn policies(&self) -> impl Iterator<Item = (&Key, &[Policy])> {
+        self.policies.iter().map(|(key, policies)| (key, policies.as_slice()))
+    }
+
+    /// The pods that a policy is about, those at their end left out.
+    pub fn selected<'a>(
+        &'a self,
+        policy: &'a Policy,
+        selects: Selects<'a>,
+    ) -> impl Iterator<Item = (&'a Key, &'a Pod)> {
+        let live = self.pods.iter().filter(|(_, s)| s.is_live());
+        live.filter(move |(_, s)| selects(policy, &s.profile.labels)).map(|(key, s)| (key, &s.pod))
+    }
+
+    fn put(&mut self, key: Key, body: Body) -> bool {
+        match body {
+            Body::Pod(pod) => self.put_pod(key, pod),
+            Body::Namespace(labels) => {
+                let name = key.name;
+                replace(&mut self.namespaces, name.clone(), labels) && self.namespace_changed(&name)
+            }
+            Body::Service(service) => replace(&mut self.services, key, service),
+            Body::EndpointSlice(slice) => replace(&mut self.slices, key, slice),
+            Body::Node(node) => replace(&mut self.nodes, key.name, node),
+            Body::Policies(policies) => replace(&mut self.policies, key, policies),
+        }
+    }
+
+    fn delete(&mut self, key: &Key) -> bool {
+        match key.kind {
+            Kind::Pod => self.pods.remove(key).is_some(),
+            Kind::Namespace => {
+                self.namespaces.remove(&key.name).is_some() && self.namespace_changed(&key.name)
+            }
+            Kind::Service => self.services.remove(key).is_some(),
+            Kind::EndpointSlice => self.slices.remove(key).is_some(),
+            Kind::Node => self.nodes.remove(&key.name).is_some(),
+            _ => self.policies.remove(key).is_some(),
+        }
+    }
+
+    fn put_pod(&mut self, key: Key, pod: Pod) -> bool {
+        let before = self.pods.get(&key);
+        if before.is_some_and(|s| s.pod == pod) {
+            return false;
+        }
+        // One that gets another address, or comes back from its end, claims its address anew.
+        let same =
+            before.filter(|s| s.pod.uid == pod.uid && s.pod.ips == pod.ips && s.pod.phase == pod.phase);
+        let arrival = same.map_or(self.arrivals + 1, |s| s.arrival);
+        self.arrivals = self.arrivals.max(arrival);
+        let profile = self.profile(&key.namespace, &pod);
+        self.pods.insert(key, Stored { pod, profile, arrival });
+        true
+    }
+
+    fn profile(&self, namespace: &str, pod: &Pod) -> Profile {
+        let none = Labels::new();
+        let of_namespace = self.namespaces.get(namespace).unwrap_or(&none);
+        let labels = labels_of_pod(&pod.labels, namespace, of_namespace, &pod.service_account);
+        Profile { labels, ports: pod.ports.clone() }
+    }
+
+    /// The labels of a namespace are labels of its pods (K-A08).
+    fn namespace_changed(&mut self, namespace: &str) -> bool {
+        let mut pods = std::mem::take(&mut self.pods);
+        for (key, stored) in pods.iter_mut().filter(|(key, _)| key.namespace == namespace) {
+            stored.profile = self.profile(&key.namespace, &stored.pod);
+        }
+        self.pods = pods;
+        true
+    }
+}
+
+/// Inserts; says whether anything is different now.
+fn replace<K: Ord, V: PartialEq>(map: &mut BTreeMap<K, V>, key: K, value: V) -> bool {
+    if map.get(&key) == Some(&value) {
+        return false;
+    }
+    map.insert(key, value);
+    true
+}

@@ -1,0 +1,103 @@
+//! Pods, namespaces and nodes.
+//!
+//! Owns: which fields count. Must not know: what follows from them.
+
+use super::{
+    super::object::{Node, Phase, Pod},
+    field::{Field, Read},
+};
+use crate::{identity::NamedPorts, labels::Labels};
+
+/// Annotations that Egret reads.
+const ANNOTATIONS: &str = "egret.dev/";
+/// What admission writes if a pod names no service account.
+const SERVICE_ACCOUNT: &str = "default";
+/// Shape of the API's times: whole seconds, UTC.
+const TIME: &str = "0000-00-00T00:00:00Z";
+
+/// A pod.
+pub(super) fn pod(root: &Field<'_>) -> Read<Pod> {
+    let (metadata, spec, status) = (root.get("metadata")?, root.get("spec")?, root.get("status")?);
+    let mut annotations = metadata.get("annotations")?.labels()?;
+    annotations.retain(|key, _| key.starts_with(ANNOTATIONS));
+    let node = spec.get("nodeName")?.text_or_empty()?;
+    let account = spec.get("serviceAccountName")?.text_or_empty()?;
+    let mut pod = Pod {
+        uid: metadata.get("uid")?.text_or_empty()?,
+        created: time(&metadata.get("creationTimestamp")?)?,
+        labels: metadata.get("labels")?.labels()?,
+        annotations,
+        node: Some(node).filter(|n| !n.is_empty()),
+        service_account: if account.is_empty() { SERVICE_ACCOUNT.to_owned() } else { account },
+        host_network: spec.get("hostNetwork")?.boolean()?,
+        phase: phase(&status.get("phase")?)?,
+        ports: named_ports(&spec)?,
+        ..Pod::default()
+    };
+    pod.ips.extend(status.get("podIP")?.address()?);
+    for item in status.get("podIPs")?.items()? {
+        pod.ips.extend(item.get("ip")?.address()?);
+    }
+    Ok(pod)
+}
+
+/// A namespace is its labels.
+pub(super) fn namespace(root: &Field<'_>) -> Read<Labels> {
+    root.get("metadata")?.get("labels")?.labels()
+}
+
+/// A node.
+pub(super) fn node(root: &Field<'_>) -> Read<Node> {
+    let mut node = Node { labels: root.get("metadata")?.get("labels")?.labels()?, ..Node::default() };
+    for item in root.get("status")?.get("addresses")?.items()? {
+        // Hostname, InternalDNS, ExternalDNS are names.
+        if item.get("type")?.text()?.is_some_and(|t| t.ends_with("IP")) {
+            node.addresses.extend(item.get("address")?.address()?);
+        }
+    }
+    Ok(node)
+}
+
+fn phase(field: &Field<'_>) -> Read<Phase> {
+    match field.text()?.unwrap_or_default() {
+        "Succeeded" | "Failed" => Ok(Phase::Ended),
+        "" | "Pending" | "Running" | "Unknown" => Ok(Phase::Live),
+        other => Err(field.problem(format!("`{other}` is no phase"))),
+    }
+}
+
+fn time(field: &Field<'_>) -> Read<String> {
+    let text = field.text_or_empty()?;
+    let shape = |c: char| if c.is_ascii_digit() { '0' } else { c };
+    if text.is_empty() || text.chars().map(shape).eq(TIME.chars()) {
+        return Ok(text);
+    }
+    Err(field.problem(format!("`{text}` is no time such as 2026-01-31T12:00:00Z")))
+}
+
+/// Of the containers, and of the init containers that keep running. The first one with a name has it.
+fn named_ports(spec: &Field<'_>) -> Read<NamedPorts> {
+    let mut ports = NamedPorts::new();
+    for container in spec.get("containers")?.items()? {
+        add_ports(&container, &mut ports)?;
+    }
+    for container in spec.get("initContainers")?.items()? {
+        if container.get("restartPolicy")?.text()? == Some("Always") {
+            add_ports(&container, &mut ports)?;
+        }
+    }
+    Ok(ports)
+}
+
+fn add_ports(container: &Field<'_>, ports: &mut NamedPorts) -> Read<()> {
+    for item in container.get("ports")?.items()? {
+        let name = item.get("name")?.text_or_empty()?;
+        let proto = item.get("protocol")?.proto()?;
+        let number = item.get("containerPort")?;
+        let Some(port) = number.port()? else { return Err(number.problem("is missing")) };
+        if !name.is_empty() {
+            ports.entry((name, proto)).or_insert(port);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,206 @@
+//! Services: what a client that sends to a VIP may end up with.
+//!
+//! Owns: backends, and which of them can stand for others. Must not know: who may reach them. A client is let through
+//! only if it may reach every backend, so that one backend too many denies and one too few would open: endpoints count
+//! whether they are ready or not, and where the different ones do not fit, none is named, which denies.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, SocketAddr},
+};
+
+use ipnet::IpNet;
+
+use super::{Cluster, EndpointSlice, Key, Kind, Resolved, Service, ServicePort, TargetPort, resolve::Owners};
+use crate::{
+    policy::{DNS_PORT, Peers, Policy},
+    ports::Proto,
+};
+
+/// Backends that an entry can hold.
+const MAX_BACKENDS: usize = 8;
+/// Where the cluster's DNS is: namespace, and name of the Service.
+const DNS_SERVICES: [(&str, &str); 2] = [("kube-system", "kube-dns"), ("openshift-dns", "dns-default")];
+/// Or any Service of `kube-system` with this label.
+const DNS_LABEL: (&str, &str) = ("k8s-app", "kube-dns");
+
+/// One port of a Service at one of its virtual addresses.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ServiceEntry {
+    /// Virtual address: of the cluster, external, or of a load balancer.
+    pub vip: IpAddr,
+    /// Port at the VIP.
+    pub port: u16,
+    /// Protocol.
+    pub proto: Proto,
+    /// Address and port of one backend of each kind, eight at most. **Empty means deny**: there is no backend, or there
+    /// are more different ones than fit.
+    pub backends: Vec<(IpAddr, u16)>,
+}
+
+/// Backends of one port: which stands for which.
+type Kinds = BTreeMap<BackendKind, (IpAddr, u16)>;
+
+/// What policies can tell apart about a backend.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum BackendKind {
+    /// Something with an identity: number, port, and the longest network of any policy that holds the address.
+    Known(u32, u16, Option<IpNet>),
+    /// Something of the world: names may have been learned for the very address.
+    World(IpAddr, u16),
+}
+
+impl Cluster {
+    /// The endpoints of a service, as far as they are given.
+    pub(super) fn slices_of(&self, service: &Key) -> impl Iterator<Item = &EndpointSlice> {
+        let first = Key::new(Kind::EndpointSlice, &service.namespace, "");
+        let slices = self.slices.range(first..).take_while(|(key, _)| key.namespace == service.namespace);
+        slices.map(|(_, slice)| slice).filter(|slice| slice.service == service.name)
+    }
+
+    /// Every backend of one port.
+    fn backends(
+        &self,
+        key: &Key,
+        service: &Service,
+        port: &ServicePort,
+        owners: &Owners<'_>,
+    ) -> BTreeSet<(IpAddr, u16)> {
+        let mut backends = BTreeSet::new();
+        let mut given = false;
+        for slice in self.slices_of(key) {
+            given = true;
+            let targets =
+                slice.ports.iter().filter(|(name, proto, _)| (name, proto) == (&port.name, &port.proto));
+            for (.., target) in targets {
+                backends.extend(slice.addresses.iter().map(|ip| (*ip, *target)));
+            }
+        }
+        if !given && !service.selector.is_empty() {
+            self.selected_backends(key, service, port, owners, &mut backends);
+        }
+        backends
+    }
+
+    fn selected_backends(
+        &self,
+        key: &Key,
+        service: &Service,
+        port: &ServicePort,
+        owners: &Owners<'_>,
+        backends: &mut BTreeSet<(IpAddr, u16)>,
+    ) {
+        let first = Key::new(Kind::Pod, &key.namespace, "");
+        let pods = self.pods.range(first..).take_while(|(pod, _)| pod.namespace == key.namespace);
+        for (pod, stored) in pods.filter(|(_, s)| s.is_live()) {
+            if !service.selector.iter().all(|(k, v)| stored.pod.labels.get(k) == Some(v)) {
+                continue;
+            }
+            let target = match &port.target {
+                TargetPort::Number(number) => Some(*number),
+                TargetPort::Name(name) => stored.pod.ports.get(&(name.clone(), port.proto)).copied(),
+            };
+            let Some(target) = target else { continue };
+            let here = |ip: &&IpAddr| {
+                stored.pod.host_network || owners.get(ip).is_some_and(|(owner, _)| *owner == pod)
+            };
+            backends.extend(stored.pod.ips.iter().filter(here).map(|ip| (*ip, target)));
+        }
+    }
+
+    /// Networks that some policy tells apart.
+    fn policy_nets(&self) -> Nets {
+        let rules = self.policies.values().flatten().flat_map(Policy::rules);
+        let mut nets = Nets::default();
+        for rule in rules {
+            if let Peers::Cidrs(peers) = &rule.peers {
+                peers.iter().for_each(|peer| {
+                    nets.add(peer.net);
+                    peer.except.iter().for_each(|net| nets.add(*net));
+                });
+            }
+        }
+        nets
+    }
+}
+
+/// Fills `out.services` and `out.resolvers`.
+pub(super) fn resolve(cluster: &Cluster, owners: &Owners<'_>, out: &mut Resolved) {
+    let nets = cluster.policy_nets();
+    let mut entries: BTreeMap<(IpAddr, u16, Proto), Kinds> = BTreeMap::new();
+    for (key, service) in &cluster.services {
+        for port in &service.ports {
+            let backends = cluster.backends(key, service, port, owners);
+            if is_dns(key, service) && port.port == DNS_PORT {
+                out.resolvers.extend(service.vips.iter().map(|vip| SocketAddr::new(*vip, DNS_PORT)));
+                out.resolvers.extend(backends.iter().map(|(ip, target)| SocketAddr::new(*ip, *target)));
+            }
+            for vip in &service.vips {
+                // Two services at one address: the client may get to either.
+                let kinds = entries.entry((*vip, port.port, port.proto)).or_default();
+                let same_family = backends.iter().filter(|(ip, _)| ip.is_ipv4() == vip.is_ipv4());
+                for backend in same_family {
+                    kinds.entry(kind(*backend, out, &nets)).or_insert(*backend);
+                }
+                note_size(key, port, kinds.len(), out);
+            }
+        }
+    }
+    out.services =
+        entries.into_iter().map(|((vip, port, proto), kinds)| entry(vip, port, proto, kinds)).collect();
+    out.notes.dedup();
+}
+
+fn entry(vip: IpAddr, port: u16, proto: Proto, kinds: Kinds) -> ServiceEntry {
+    let fits = kinds.len() <= MAX_BACKENDS;
+    let backends = if fits { kinds.into_values().collect() } else { Vec::new() };
+    ServiceEntry { vip, port, proto, backends }
+}
+
+fn kind((ip, port): (IpAddr, u16), out: &Resolved, nets: &Nets) -> BackendKind {
+    match out.world_identities.get(&ip) {
+        Some(number) => BackendKind::Known(*number, port, nets.longest(ip)),
+        None => BackendKind::World(ip, port),
+    }
+}
+
+fn note_size(key: &Key, port: &ServicePort, kinds: usize, out: &mut Resolved) {
+    if kinds > MAX_BACKENDS {
+        let (number, proto) = (port.port, port.proto);
+        out.note(
+            key,
+            format!(
+                "port {number}/{proto} leads to more than {MAX_BACKENDS} kinds of backends, which cannot be judged one by \
+                 one: its address is denied; the pods behind it can be reached directly"
+            ),
+        );
+    }
+}
+
+fn is_dns(key: &Key, service: &Service) -> bool {
+    let (label, value) = DNS_LABEL;
+    let labelled = service.labels.get(label).is_some_and(|v| v == value);
+    DNS_SERVICES.contains(&(key.namespace.as_str(), key.name.as_str()))
+        || (labelled && key.namespace == DNS_SERVICES[0].0)
+}
+
+/// A set of networks, asked for the longest that holds an address: as networks lie inside one another or apart, it
+/// stands for all others that hold it.
+#[derive(Debug, Default)]
+struct Nets {
+    nets: BTreeSet<IpNet>,
+    lengths: BTreeSet<(bool, u8)>,
+}
+
+impl Nets {
+    fn add(&mut self, net: IpNet) {
+        self.lengths.insert((net.addr().is_ipv4(), net.prefix_len()));
+        self.nets.insert(net.trunc());
+    }
+
+    fn longest(&self, ip: IpAddr) -> Option<IpNet> {
+        let lengths = self.lengths.iter().rev().filter(|(v4, _)| *v4 == ip.is_ipv4());
+        let nets = lengths.filter_map(|(_, len)| IpNet::new(ip, *len).ok());
+        nets.map(|net| net.trunc()).find(|net| self.nets.contains(net))
+    }
+}

@@ -1,0 +1,104 @@
+//! Warnings about policies that are enforced as written.
+
+use super::{Lab, by_name};
+
+const DNS: &str = "Service kube-system/kube-dns: {spec: {clusterIP: 10.96.0.10, selector: {k8s-app: dns}, ports: \
+    [{port: 53, protocol: UDP, targetPort: 5353}]}}";
+const DNS_POD: &str = "Pod kube-system/dns-1: {labels: {k8s-app: dns}} | {status: {podIP: 10.244.3.4}}";
+const NAMES: &str = "{toFQDNs: [{matchName: api.example.com}]}";
+
+fn policy(name: &str, egress: &str) -> String {
+    format!("CiliumNetworkPolicy {name}: {{spec: {{egress: [{egress}]}}}}")
+}
+
+fn advice(objects: &[&str]) -> Vec<String> {
+    let mut lab = Lab::default();
+    for object in objects {
+        let (path, text) = super::full(object);
+        for change in lab.source.update(&path, &text) {
+            lab.cluster.apply(change);
+        }
+    }
+    let resolvers = lab.resolve().resolvers;
+    lab.cluster.advise(&resolvers, &by_name).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn r_a04_names_without_dns() {
+    let pod = "Pod x: {labels: {app: x}} | {spec: {nodeName: n1}}";
+    let head = "warning: CiliumNetworkPolicy/default/x: spec.egress[0]: names without a rule that lets DNS through: ";
+    let none = "no rule allows the cluster's DNS over UDP";
+    let check = |objects: &[&str], want: &str| {
+        let want = if want.is_empty() { Vec::new() } else { vec![format!("{head}{want}")] };
+        assert_eq!(advice(&[&[pod, DNS, DNS_POD], objects].concat()), want, "{objects:?}");
+    };
+    let of_pod = format!("Pod/default/x cannot resolve them: {none}");
+    check(&[&policy("x", NAMES)], &of_pod);
+    // Another policy of the same pod may let DNS through; one of another pod does not help.
+    let dns = "{toEntities: [cluster], toPorts: [{ports: [{port: '5353', protocol: UDP}]}]}";
+    check(&[&policy("x", NAMES), &policy("all", dns)], "");
+    check(&[&policy("x", NAMES), &policy("y", dns)], &of_pod);
+    // The way to the DNS pods may be opened by address, in the right network, for the right protocol.
+    let to = |net: &str, proto: &str| {
+        policy(
+            "all",
+            &format!("{{toCIDR: [{net}], toPorts: [{{ports: [{{port: '5353', protocol: {proto}}}]}}]}}"),
+        )
+    };
+    check(&[&policy("x", NAMES), &to("10.244.0.0/16", "UDP")], "");
+    check(&[&policy("x", NAMES), &to("10.245.0.0/16", "UDP")], &of_pod);
+    check(&[&policy("x", NAMES), &to("10.244.0.0/16", "TCP")], &of_pod);
+    // Egress that is not isolated lets DNS through by itself.
+    let open = policy("x", NAMES).replace("egress:", "enableDefaultDeny: {egress: false}, egress:");
+    check(&[&open], "");
+}
+
+#[test]
+fn r_a04_a_policy_about_nobody_yet() {
+    let found = advice(&[DNS, DNS_POD, &policy("x", NAMES)]);
+    assert!(found[0].ends_with("lets DNS through: no rule allows the cluster's DNS over UDP"), "{found:?}");
+}
+
+#[test]
+fn r_a02_the_rule_names_the_services_port() {
+    let dns = "{toEntities: [cluster], toPorts: [{ports: [{port: '53', protocol: UDP}]}]}";
+    let found = advice(&[DNS, DNS_POD, &policy("x", &format!("{NAMES}, {dns}"))]);
+    let want = "spec.egress[1].toPorts[0] opens port 53, and the DNS pods listen on 5353";
+    assert!(found[0].ends_with(want), "{found:?}");
+    // Where nothing is known of the cluster's DNS, port 53 is it.
+    assert_eq!(advice(&[&policy("x", &format!("{NAMES}, {dns}"))]), [] as [&str; 0]);
+}
+
+#[test]
+fn k_a09_only_host_network() {
+    let pod = |name: &str, host: bool| {
+        format!("Pod {name}: {{labels: {{app: x}}}} | {{spec: {{nodeName: n1, hostNetwork: {host}}}}}")
+    };
+    let world = policy("x", "{toEntities: [world]}");
+    let found = advice(&[&pod("a", true), &pod("b", true), &world]);
+    assert!(
+        found[0].contains("selects only pods on their nodes' network, such as Pod/default/a"),
+        "{found:?}"
+    );
+    assert_eq!(advice(&[&pod("a", true), &pod("b", false), &world]), [] as [&str; 0]);
+    assert_eq!(advice(&[&world]), [] as [&str; 0]);
+}
+
+#[test]
+fn n_a01_depth_of_a_star() {
+    let open = "{toEntities: [all]}";
+    let names = |patterns: &str| {
+        let found = advice(&[&policy("x", &format!("{open}, {{toFQDNs: [{patterns}]}}"))]);
+        found.iter().map(|d| d.split('`').nth(1).unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names("{matchPattern: '*.example.com'}"), ["*.example.com"]);
+    assert_eq!(names("{matchPattern: '*.example.com'}, {matchPattern: '**.example.com'}"), [] as [&str; 0]);
+    assert_eq!(
+        names("{matchPattern: '**.example.com'}, {matchPattern: '*'}, {matchName: a.example}"),
+        [] as [&str; 0]
+    );
+    assert_eq!(
+        names("{matchPattern: '*.b.example'}, {matchPattern: '*.a.example'}"),
+        ["*.a.example", "*.b.example"]
+    );
+}
