@@ -31,6 +31,7 @@ use egret_core::compile::{EndpointSpec, NamesAsk, World};
 use egret_core::desired::{Desired, diff};
 use egret_core::dns::cache::Limits;
 use egret_core::dns::lifetime::Lifetime;
+use egret_core::identity::NamedPorts;
 use egret_core::state::State;
 
 use crate::cli::{OnDeny, RunArgs};
@@ -111,11 +112,19 @@ fn compile(args: &RunArgs, plan: &Plan, identities: BTreeMap<IpAddr, u32>) -> Re
     flags |= if args.audit { ENDPOINT_AUDIT } else { 0 };
     let lifetime = Lifetime::new(args.ttl_floor, args.ttl_cap, args.grace).unwrap_or_default();
     let policies = plan.policies.clone();
-    let spec = EndpointSpec { id: ENDPOINT, identity: identity::HOST, flags, lifetime, policies };
+    let spec = EndpointSpec {
+        id: ENDPOINT,
+        identity: identity::HOST,
+        flags,
+        lifetime,
+        ports: NamedPorts::new(),
+        policies,
+    };
     let world = World {
         search: plan.resolvers.search.clone(),
         resolvers: plan.resolvers.servers.clone(),
         identities,
+        peers: BTreeMap::new(),
         names_ask: NamesAsk::Yes,
         seen_names: BTreeSet::new(),
     };

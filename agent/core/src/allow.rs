@@ -87,7 +87,7 @@ impl AllowRule {
         };
         let ports = match proto {
             Proto::Icmp | Proto::Icmpv6 => Ports::All,
-            _ => Ports::Only(vec![PortRange::one(proto, port)]),
+            _ => Ports::ranges([PortRange::one(proto, port)]),
         };
         Self { target, ports }
     }
@@ -124,7 +124,7 @@ impl fmt::Display for AllowRule {
 }
 
 fn web_ports() -> Ports {
-    Ports::Only(vec![PortRange::one(Proto::Tcp, 443), PortRange::one(Proto::Tcp, 80)])
+    Ports::ranges([443, 80].map(|port| PortRange::one(Proto::Tcp, port)))
 }
 
 /// Cuts `TARGET[:PORTS]` at the right colon.
@@ -168,14 +168,14 @@ fn parse_ports(text: &str) -> Result<Ports, AllowError> {
         None => (text, None),
     };
     if range == "*" {
-        return Ok(proto.map_or(Ports::All, |p| Ports::Only(vec![PortRange::whole(p)])));
+        return Ok(proto.map_or(Ports::All, |p| Ports::ranges([PortRange::whole(p)])));
     }
     let (lo, hi) = match range.split_once('-') {
         Some((lo, hi)) => (parse_port(lo)?, parse_port(hi)?),
         None => (parse_port(range)?, parse_port(range)?),
     };
     let range = PortRange::new(proto.unwrap_or(Proto::Tcp), lo, hi).ok_or(AllowError::Range(lo, hi))?;
-    Ok(Ports::Only(vec![range]))
+    Ok(Ports::ranges([range]))
 }
 
 fn parse_port(text: &str) -> Result<u16, AllowError> {

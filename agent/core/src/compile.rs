@@ -3,9 +3,12 @@
 //! Owns: rule sets, name classes, CIDR classes and their numbers. Must not know: YAML, pods, sockets, aya. A
 //! rule set is immutable: other rules make another set with another number. Class numbers never change meaning.
 
+mod book;
 mod cidrs;
+mod claims;
 mod names;
 mod ports;
+mod roster;
 mod set;
 
 use std::{
@@ -20,15 +23,20 @@ use egret_common::{
 };
 use thiserror::Error;
 
+pub use book::Book;
 pub use names::{ClassKey, Member, NameBook, NameIndex, Role};
 
 use crate::{
     desired::{CidrPrefix, Desired, Suffix},
     dns::lifetime::Lifetime,
+    identity::{Identity, NamedPorts},
     names::{Name, Pattern},
-    policy::{DNS_PORT, Origin, Peers, Policy, Rule},
+    policy::{DNS_PORT, Peers, Policy},
 };
-use set::{Numbered, Set};
+use book::SetIdentity;
+use claims::Numbered;
+use roster::Roster;
+use set::Set;
 
 /// Why policies cannot be put into the maps.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -59,8 +67,10 @@ pub struct World {
     pub search: Vec<Name>,
     /// Resolvers whose answers are learned.
     pub resolvers: BTreeSet<SocketAddr>,
-    /// Addresses with an identity (`egret_common::ids::identity`).
+    /// Addresses with an identity (`egret_common::ids::identity`), those of pods among them.
     pub identities: BTreeMap<IpAddr, u32>,
+    /// The identities of all pods of the cluster, by number.
+    pub peers: BTreeMap<u32, Identity>,
     /// Whether name rules permit the question.
     pub names_ask: NamesAsk,
     /// Names that were seen and that a slow pattern matches; they get an entry of their own.
@@ -78,76 +88,10 @@ pub struct EndpointSpec {
     pub flags: u32,
     /// Lifetimes of learned addresses.
     pub lifetime: Lifetime,
+    /// The workload's own named ports.
+    pub ports: NamedPorts,
     /// The policies that select it.
     pub policies: Vec<Policy>,
-}
-
-/// Numbers that must not change while the process lives.
-#[derive(Debug, Clone, Default)]
-pub struct Book {
-    names: NameBook,
-    sets: BTreeMap<SetIdentity, SetId>,
-    /// The last number that another process gave to a set.
-    last_set: SetId,
-    cookies: BTreeMap<(Origin, Rule), u32>,
-}
-
-impl Book {
-    /// A book whose sets begin above `last_set`.
-    #[must_use]
-    pub fn above(last_set: SetId) -> Self {
-        Self { last_set, ..Self::default() }
-    }
-
-    /// The rule behind a cookie in a flow or a destination, `COOKIE_*` bits or not.
-    #[must_use]
-    pub fn rule(&self, cookie: u32) -> Option<(&Origin, &Rule)> {
-        let cookie = cookie & !egret_common::maps::COOKIE_DNS;
-        self.cookies.iter().find(|(_, c)| **c == cookie).map(|((origin, rule), _)| (origin, rule))
-    }
-
-    /// The patterns behind a name class.
-    #[must_use]
-    pub fn class(&self, id: ClassId) -> Option<&ClassKey> {
-        self.names.key(id)
-    }
-
-    /// The name class at a place, from 0.
-    #[must_use]
-    pub fn class_at(&self, place: usize) -> Option<&ClassKey> {
-        self.names.at(place).map(|(key, _)| key)
-    }
-
-    /// How many name classes there are so far.
-    #[must_use]
-    pub fn classes(&self) -> usize {
-        self.names.len()
-    }
-
-    /// The number of a class, new if need be.
-    pub fn class_id(&mut self, key: ClassKey) -> ClassId {
-        self.names.id(key)
-    }
-
-    fn set_id(&mut self, identity: SetIdentity) -> SetId {
-        let next = self.last_set + self.sets.len() as SetId + 1;
-        *self.sets.entry(identity).or_insert(next)
-    }
-
-    fn cookie(&mut self, origin: &Origin, rule: &Rule) -> u32 {
-        let next = self.cookies.len() as u32 + 1;
-        *self.cookies.entry((origin.clone(), rule.clone())).or_insert(next)
-    }
-}
-
-/// What makes two sets the same.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct SetIdentity {
-    direction: Direction,
-    isolated: bool,
-    names_ask: NamesAsk,
-    /// Cookies of its rules; each stands for one rule of one object.
-    rules: BTreeSet<u32>,
 }
 
 /// The result: what the maps shall hold, and how further names are classified.
@@ -173,15 +117,25 @@ impl Compiled {
 /// [`CompileError`]; the book may have grown, nothing else happened.
 pub fn compile(world: &World, endpoints: &[EndpointSpec], book: &mut Book) -> Result<Compiled, CompileError> {
     let index = NameIndex::new(patterns(endpoints), &world.search);
-    let name_exact = index.exact_entries(&world.seen_names, &mut book.names);
-    let suffixes = index.suffix_entries(&mut book.names);
+    let name_exact = index.exact_entries(&world.seen_names, book.names_mut());
+    let suffixes = index.suffix_entries(book.names_mut());
     let name_suffix = suffixes.into_iter().map(|(text, classes)| (Suffix(text), classes)).collect();
     let mut desired = Desired { name_exact, name_suffix, ..Desired::default() };
-    index.reserve_slow(&mut book.names);
+    index.reserve_slow(book.names_mut());
+    let roster = Roster::new(world, endpoints);
+    let mut done = BTreeMap::new();
     for spec in endpoints {
-        let [egress, ingress] = [Direction::Egress, Direction::Ingress]
-            .map(|direction| add_set(spec, direction, world.names_ask, book, &mut desired));
-        desired.endpoints.insert(spec.id, endpoint(spec, egress?, ingress?, world));
+        let mut set = |direction| -> Result<SetRef, CompileError> {
+            let (id, set) = set_of(spec, direction, world.names_ask, book);
+            if let Some(features) = done.get(&id) {
+                return Ok((id, *features));
+            }
+            let features = add_set(id, &set, &roster, book, &mut desired)?;
+            done.insert(id, features);
+            Ok((id, features))
+        };
+        let (egress, ingress) = (set(Direction::Egress)?, set(Direction::Ingress)?);
+        desired.endpoints.insert(spec.id, endpoint(spec, egress, ingress, world));
     }
     desired.identities = world.identities.iter().map(|(ip, id)| (addr(*ip), *id)).collect();
     desired.resolvers = world.resolvers.iter().map(|r| resolver_key(*r)).collect();
@@ -200,7 +154,7 @@ pub fn rules_of_class(
     place: usize,
 ) -> Result<BTreeMap<RuleKey, RuleChunk>, CompileError> {
     let mut out = BTreeMap::new();
-    let Some((key, class)) = book.names.at(place).map(|(key, class)| (key.clone(), class)) else {
+    let Some((key, class)) = book.class_at(place).map(|(key, class)| (key.clone(), class)) else {
         return Ok(out);
     };
     for spec in endpoints {
@@ -255,31 +209,48 @@ fn set_of<'a>(
             rules.insert(book.cookie(policy.origin(), rule), rule);
         }
     }
+    // What comes in goes to the workload's own ports; what goes out, to ports that its destination names.
+    let names: BTreeSet<&str> = rules.values().flat_map(|r| r.ports.names()).collect();
+    let own = spec.ports.iter().filter(|((name, _), _)| names.contains(name.as_str()));
+    let ports: NamedPorts = match direction {
+        Direction::Ingress => own.map(|(name, port)| (name.clone(), *port)).collect(),
+        Direction::Egress => NamedPorts::new(),
+    };
     let cookies = rules.keys().copied().collect();
-    let id = book.set_id(SetIdentity { direction, isolated, names_ask, rules: cookies });
+    let identity = SetIdentity { direction, isolated, names_ask, rules: cookies, ports: ports.clone() };
+    let id = book.set_id(identity);
     let rules = rules.into_iter().map(|(cookie, rule)| Numbered { cookie, rule }).collect();
-    (id, Set::new(rules, isolated, names_ask))
+    (id, Set::new(rules, isolated, names_ask, ports))
 }
 
+/// Writes the set into the maps; returns its `SET_*` bits.
 fn add_set(
-    spec: &EndpointSpec,
-    direction: Direction,
-    names_ask: NamesAsk,
+    id: SetId,
+    set: &Set<'_>,
+    roster: &Roster<'_>,
     book: &mut Book,
     desired: &mut Desired,
-) -> Result<SetRef, CompileError> {
-    let (id, set) = set_of(spec, direction, names_ask, book);
-    for (class, chunks) in set.fixed_classes()? {
+) -> Result<u32, CompileError> {
+    for (class, chunks) in set.fixed_classes(roster)? {
         put_class(&mut desired.rules, id, class, chunks);
     }
-    for (key, class) in book.names.iter() {
+    for (key, class) in book.names() {
         put_class(&mut desired.rules, id, class, set.name_class(key)?);
     }
     for (net, class) in &set.cidrs.prefixes {
         let (bits, key) = cidrs::key(id, *net);
         desired.cidrs.insert(CidrPrefix { bits, key }, *class);
     }
-    Ok((id, set.features()))
+    let mut features = set.features();
+    for (address, pod) in set.pods_in_cidrs(roster) {
+        let class = book.pod_class(id, &pod);
+        let (bits, key) = cidrs::key(id, crate::net::host_net(address));
+        desired.cidrs.insert(CidrPrefix { bits, key }, class);
+        let (chunks, ports) = set.pod_class(&pod, roster)?;
+        put_class(&mut desired.rules, id, class, chunks);
+        features |= ports;
+    }
+    Ok(features)
 }
 
 fn put_class(rules: &mut BTreeMap<RuleKey, RuleChunk>, set: SetId, class: ClassId, chunks: Vec<RuleChunk>) {

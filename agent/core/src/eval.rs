@@ -10,6 +10,7 @@ use ipnet::IpNet;
 
 use crate::{
     compile::NamesAsk,
+    identity::{Identity, NamedPorts},
     names::{Name, Pattern},
     policy::{CidrPeer, Effect, Entity, Peers, Policy, Rule},
 };
@@ -32,6 +33,10 @@ pub struct Situation<'a> {
     pub remote: IpAddr,
     /// The peer's identity; [`identity::WORLD`] if nothing claims the address.
     pub identity: u32,
+    /// The peer, if it is a pod of the cluster: its labels and its named ports.
+    pub pod: Option<&'a Identity>,
+    /// The workload's own named ports.
+    pub own_ports: &'a NamedPorts,
     /// Names of the peer that this workload resolved, of those that some policy mentions.
     pub names: &'a [KnownName],
     /// IP protocol number.
@@ -54,7 +59,7 @@ pub enum Verdict {
 pub fn eval(policies: &[Policy], s: &Situation<'_>) -> Verdict {
     let remote = s.remote.to_canonical();
     let rules = || policies.iter().flat_map(Policy::rules).filter(|r| r.direction == s.direction);
-    let covering = || rules().filter(|r| r.ports.covers(s.proto, s.port));
+    let covering = || rules().filter(|r| r.ports.covers_at(s.proto, s.port, destination_ports(s)));
     let matching = || covering().filter(|r| means(r, remote, s, |known| !known.expired));
     if matching().any(|r| r.effect == Effect::Deny) {
         return Verdict::Deny(DropReason::DenyRule);
@@ -111,6 +116,15 @@ pub fn mentioned(policies: &[Policy], name: &Name) -> bool {
     })
 }
 
+/// A named port is a port of the destination, be it the workload itself or a pod; nobody else has any.
+fn destination_ports<'a>(s: &Situation<'a>) -> &'a NamedPorts {
+    static NONE: NamedPorts = NamedPorts::new();
+    match s.direction {
+        Direction::Ingress => s.own_ports,
+        Direction::Egress => s.pod.map_or(&NONE, |pod| &pod.ports),
+    }
+}
+
 fn covers_dns(rule: &Rule, port: u16) -> bool {
     [6, 17].iter().any(|proto| rule.ports.covers(*proto, port))
 }
@@ -124,11 +138,14 @@ fn means(rule: &Rule, remote: IpAddr, s: &Situation<'_>, counts: impl Fn(&KnownN
             .iter()
             .filter(|known| counts(known))
             .any(|known| patterns.iter().any(|p| p.matches(&known.name))),
+        Peers::Pods(selectors) => {
+            s.pod.is_some_and(|pod| selectors.iter().any(|selector| selector.matches(&pod.labels)))
+        }
         Peers::Cidrs(cidrs) => cidrs.iter().any(|c| {
-            contains(c, remote)
+            contains(c, remote) && (c.pods || s.pod.is_none())
                 || rule.effect == Effect::Deny && embedded(remote).is_some_and(|v4| contains(c, v4))
         }),
-        Peers::Entities(entities) => entities.iter().any(|e| is_entity(*e, s.identity)),
+        Peers::Entities(entities) => entities.iter().any(|e| is_entity(*e, s)),
     }
 }
 
@@ -144,11 +161,15 @@ fn embedded(ip: IpAddr) -> Option<IpAddr> {
     (bits >> 32 == prefix).then(|| IpAddr::from((bits as u32).to_be_bytes()))
 }
 
-fn is_entity(entity: Entity, id: u32) -> bool {
+fn is_entity(entity: Entity, s: &Situation<'_>) -> bool {
+    let id = s.identity;
     match entity {
         Entity::All => true,
         Entity::World => id == identity::WORLD,
-        Entity::Cluster => [identity::HOST, identity::REMOTE_NODE, identity::KUBE_APISERVER].contains(&id),
+        Entity::Cluster => {
+            let nodes = [identity::HOST, identity::REMOTE_NODE, identity::KUBE_APISERVER];
+            s.pod.is_some() || nodes.contains(&id)
+        }
         Entity::Host => id == identity::HOST,
         Entity::RemoteNode => id == identity::REMOTE_NODE,
         Entity::KubeApiserver => id == identity::KUBE_APISERVER,

@@ -21,9 +21,9 @@
 //! | [`names`] | [`names::Name`], [`names::Pattern`]: canonical names, the wildcard grammars, the reference matcher |
 //! | [`labels`], [`identity`] | labels and selectors; which labels make an identity, and its number |
 //! | [`cluster`] | pods, services, nodes and policies as objects; who owns which address |
-//! | [`ports`], [`net`] | protocols and port ranges; CIDRs and their canonical form |
+//! | [`ports`], [`net`] | protocols, port ranges, named ports; CIDRs and their canonical form |
 //! | [`allow`] | `NAME[:PORT[/PROTO]]` |
-//! | [`policy`] | the model; `cilium` reads, `write` writes, diagnostics carry the field's path |
+//! | [`policy`] | the model; `kubernetes` and `cilium` read, `write` writes, diagnostics carry the field's path |
 //! | [`compile`] | rule sets, name classes, CIDR classes, and the [`compile::Book`] of their numbers |
 //! | [`desired`] | content of the maps, diff, and [`desired::View`], through which `decide` reads it |
 //! | [`eval`] | the oracle: what the text of the policies says, read slowly |

@@ -7,24 +7,28 @@ pub mod cilium;
 pub mod write;
 
 mod diagnostic;
+mod kubernetes;
+pub(crate) mod load;
 mod reader;
+mod selector;
+mod workload;
 
-use std::{collections::BTreeSet, fmt, net::SocketAddr};
+use std::{collections::BTreeSet, fmt};
 
 use egret_common::net::Direction;
 use ipnet::IpNet;
 
 use crate::{
-    allow::{AllowRule, Target},
+    labels::{Labels, Selector},
     names::Pattern,
-    net::host_net,
-    ports::{PortRange, Ports, Proto},
+    ports::{Ports, Proto},
 };
 
 /// The port of DNS over UDP and TCP (RFC 1035 4.2).
 pub const DNS_PORT: u16 = 53;
 
 pub use diagnostic::{Diagnostic, Severity};
+pub use load::{Loaded, parse};
 
 /// Where a policy comes from: kind, namespace and name of the object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -62,6 +66,17 @@ pub struct CidrPeer {
     pub net: IpNet,
     /// Networks inside `net` that this peer does not mean.
     pub except: Vec<IpNet>,
+    /// Addresses of pods are meant as well. NetworkPolicy's `ipBlock` says so, CiliumNetworkPolicy's `toCIDR` does not
+    /// (CASES K-A10).
+    pub pods: bool,
+}
+
+impl CidrPeer {
+    /// The whole network, without the pods in it.
+    #[must_use]
+    pub fn whole(net: IpNet) -> Self {
+        Self { net, except: Vec::new(), pods: false }
+    }
 }
 
 /// The `toEntities`/`fromEntities` that Egret enforces.
@@ -83,6 +98,17 @@ pub enum Entity {
     None,
 }
 
+/// Whose traffic a policy is about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Subject {
+    /// Pods with these identity labels.
+    Pods(Selector),
+    /// Nodes with these labels: what runs in a node's own network.
+    Nodes(Selector),
+    /// The one workload of `egret run`, whatever the text selects.
+    This,
+}
+
 /// Whom a rule means. The kinds exclude one another inside a rule, as in the API.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Peers {
@@ -90,10 +116,12 @@ pub enum Peers {
     Any,
     /// Nobody: the rule isolates its direction and opens nothing.
     Nobody,
-    /// The addresses learned for these names. Only in egress rules that allow.
+    /// The addresses learned for these names. Only in egress rules that allow, and not with named ports.
     Names(Vec<Pattern>),
     /// Addresses.
     Cidrs(Vec<CidrPeer>),
+    /// Pods whose identity labels one of these selects.
+    Pods(Vec<Selector>),
     /// Entities.
     Entities(BTreeSet<Entity>),
     /// The trusted resolvers: what a selector of DNS pods means where there are no pods.
@@ -127,8 +155,15 @@ impl Rule {
             Peers::Entities(e) => e.contains(&Entity::All) || e.contains(&Entity::World),
             _ => false,
         };
+        everybody && self.dns.is_none() && self.opens_dns_to_somebody()
+    }
+
+    /// An allow rule that opens UDP port 53 to a peer that needs no name.
+    #[must_use]
+    pub fn opens_dns_to_somebody(&self) -> bool {
         let allows = self.direction == Direction::Egress && self.effect == Effect::Allow;
-        allows && everybody && self.dns.is_none() && self.ports.covers(Proto::Udp.number(), DNS_PORT)
+        let reached = !matches!(self.peers, Peers::Names(_) | Peers::Nobody);
+        allows && reached && self.ports.covers(Proto::Udp.number(), DNS_PORT)
     }
 }
 
@@ -152,10 +187,11 @@ impl Isolation {
     }
 }
 
-/// One policy object.
+/// One policy object, or one of the `specs` of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Policy {
     origin: Origin,
+    subject: Subject,
     isolates: Isolation,
     rules: Vec<Rule>,
 }
@@ -163,48 +199,37 @@ pub struct Policy {
 impl Policy {
     /// Puts a policy together; the rules must come from a reader of this crate or hold to [`Rule`]'s limits.
     #[must_use]
-    pub fn new(origin: Origin, isolates: Isolation, rules: Vec<Rule>) -> Self {
-        Self { origin, isolates, rules }
-    }
-
-    /// The policy that a list of `--allow` arguments means: egress is isolated, also when the list is empty
-    /// (CASES S-A02).
-    #[must_use]
-    pub fn from_allow(allow: &[AllowRule]) -> Self {
-        let origin = Origin { kind: "egret run".into(), namespace: None, name: "--allow".into() };
-        let rules = allow.iter().map(|a| Rule {
-            direction: Direction::Egress,
-            effect: Effect::Allow,
-            peers: match a.target() {
-                Target::Name(pattern) => Peers::Names(vec![pattern.clone()]),
-                Target::Net(net) => Peers::Cidrs(vec![CidrPeer { net: *net, except: Vec::new() }]),
-            },
-            ports: a.ports().clone(),
-            dns: None,
-            path: a.to_string(),
-        });
-        Self::new(origin, Isolation { egress: true, ingress: false }, rules.collect())
-    }
-
-    /// What `egret run` adds by itself: the way to the trusted resolvers. It isolates nothing.
-    #[must_use]
-    pub fn to_resolvers(resolvers: &BTreeSet<SocketAddr>) -> Self {
-        let origin = Origin { kind: "egret run".into(), namespace: None, name: "resolvers".into() };
-        let rules = resolvers.iter().map(|r| Rule {
-            direction: Direction::Egress,
-            effect: Effect::Allow,
-            peers: Peers::Cidrs(vec![CidrPeer { net: host_net(r.ip()), except: Vec::new() }]),
-            ports: Ports::Only([Proto::Udp, Proto::Tcp].map(|p| PortRange::one(p, r.port())).to_vec()),
-            dns: None,
-            path: r.to_string(),
-        });
-        Self::new(origin, Isolation::default(), rules.collect())
+    pub fn new(origin: Origin, subject: Subject, isolates: Isolation, rules: Vec<Rule>) -> Self {
+        Self { origin, subject, isolates, rules }
     }
 
     /// The object that the policy was read from.
     #[must_use]
     pub fn origin(&self) -> &Origin {
         &self.origin
+    }
+
+    /// Whose traffic the policy is about.
+    #[must_use]
+    pub fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    /// Whether the policy is about a pod with these identity labels. Never true of a policy for nodes; the policies of
+    /// `egret run` are about everything that they are given to.
+    #[must_use]
+    pub fn selects(&self, labels: &Labels) -> bool {
+        match &self.subject {
+            Subject::Pods(selector) => selector.matches(labels),
+            Subject::Nodes(_) => false,
+            Subject::This => true,
+        }
+    }
+
+    /// Whether the policy is about a node with these labels.
+    #[must_use]
+    pub fn selects_node(&self, labels: &Labels) -> bool {
+        matches!(&self.subject, Subject::Nodes(selector) if selector.matches(labels))
     }
 
     /// In which directions the policy denies what nothing allows.

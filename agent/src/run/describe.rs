@@ -2,7 +2,7 @@
 
 use egret_common::net::Direction;
 use egret_core::policy::{CidrPeer, Effect, Entity, Peers, Policy, Rule};
-use egret_core::ports::{PortRange, Ports, Proto};
+use egret_core::ports::{PortRange, PortSpec, Ports, Proto};
 
 /// One line per rule.
 #[must_use]
@@ -32,6 +32,7 @@ fn peers(peers: &Peers) -> String {
         Peers::Nobody => "nobody".into(),
         Peers::Names(patterns) => list(patterns),
         Peers::Cidrs(cidrs) => cidrs.iter().map(cidr).collect::<Vec<_>>().join(", "),
+        Peers::Pods(_) => "pods, which are none here".into(),
         Peers::Entities(entities) => entities.iter().map(|e| entity(*e)).collect::<Vec<_>>().join(", "),
         Peers::Resolvers => "the trusted resolvers".into(),
     }
@@ -60,7 +61,14 @@ fn entity(entity: Entity) -> &'static str {
 fn ports(ports: &Ports) -> String {
     match ports {
         Ports::All => "every port and protocol".into(),
-        Ports::Only(ranges) => ranges.iter().map(|r| range(*r)).collect::<Vec<_>>().join(", "),
+        Ports::Only(specs) => specs.iter().map(spec).collect::<Vec<_>>().join(", "),
+    }
+}
+
+fn spec(spec: &PortSpec) -> String {
+    match spec {
+        PortSpec::Range(ports) => range(*ports),
+        PortSpec::Named(..) => format!("the port named {spec}"),
     }
 }
 

@@ -26,11 +26,19 @@ pub(super) fn learner(allow: &[&str], search: &[Name]) -> Learner {
         search: search.to_vec(),
         resolvers: BTreeSet::from(["10.7.0.53:53".parse().expect("valid")]),
         identities: BTreeMap::new(),
+        peers: BTreeMap::new(),
         names_ask: NamesAsk::Yes,
         seen_names: BTreeSet::new(),
     };
     let policies = vec![Policy::from_allow(&rules)];
-    let spec = EndpointSpec { id: ENDPOINT, identity: 1, flags: 0, lifetime: Lifetime::default(), policies };
+    let spec = EndpointSpec {
+        id: ENDPOINT,
+        identity: 1,
+        flags: 0,
+        lifetime: Lifetime::default(),
+        ports: BTreeMap::new(),
+        policies,
+    };
     Learner::new(State::new(world, vec![spec], Limits::default()).expect("compiles"), Some(ENDPOINT))
 }
 

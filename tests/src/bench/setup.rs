@@ -39,10 +39,18 @@ pub(crate) fn apply(arena: &mut Arena, allow: &[String], flags: u32) -> State {
         search: Vec::new(),
         resolvers,
         identities: BTreeMap::new(),
+        peers: BTreeMap::new(),
         names_ask: NamesAsk::Yes,
         seen_names: BTreeSet::new(),
     };
-    let spec = EndpointSpec { id: ENDPOINT, identity: 0, flags, lifetime: Lifetime::default(), policies };
+    let spec = EndpointSpec {
+        id: ENDPOINT,
+        identity: 0,
+        flags,
+        lifetime: Lifetime::default(),
+        ports: BTreeMap::new(),
+        policies,
+    };
     let state = State::new(world, vec![spec], Limits::default()).expect("a policy that compiles");
     arena.apply(&diff(&Desired::default(), state.desired())).expect("written maps");
     state

@@ -97,6 +97,7 @@ impl Setup {
             search: vec![Name::parse("corp.test").expect("a name")],
             resolvers: RESOLVERS.iter().map(|r| r.parse().expect("a resolver")).collect(),
             identities: IDENTITIES.iter().map(|(ip, id)| (ip.parse().expect("an address"), *id)).collect(),
+            peers: BTreeMap::new(),
             names_ask: self.names_ask,
             seen_names: BTreeSet::new(),
         };
@@ -110,6 +111,7 @@ impl Setup {
             identity: 300,
             flags: self.flags,
             lifetime: Lifetime::default(),
+            ports: BTreeMap::new(),
             policies: self.policies.clone(),
         }
     }

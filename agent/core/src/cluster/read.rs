@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_yaml_ng::{Deserializer, Value};
 
 use super::object::{Body, Key, Kind, Object};
-use crate::policy::{Diagnostic, Severity, cilium};
+use crate::policy::{Diagnostic, Severity};
 use field::{Field, Problem, Read};
 
 /// The namespace of an object that names none.
@@ -149,7 +149,7 @@ fn read_policy(value: &Value, key: Key, contents: &mut Contents) {
         namespace.insert("namespace".into(), key.namespace.clone().into());
     }
     let text = serde_yaml_ng::to_string(&value).unwrap_or_default();
-    let loaded = cilium::parse(&text);
+    let loaded = crate::policy::parse(&text);
     let valid = !loaded.has_errors();
     contents.diagnostics.extend(loaded.diagnostics);
     if valid {

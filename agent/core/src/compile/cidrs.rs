@@ -2,8 +2,17 @@
 //!
 //! The table returns one entry per address, so the class of a prefix is everything that holds on it: the peers
 //! whose network encloses it, minus those that except it.
+//!
+//! The identity of a pod does not keep its address out of the table: the table is asked for it as for any other
+//! address. So the `ipBlock` of a NetworkPolicy, which means pods as well, needs nothing more. Where a rule does not mean
+//! pods (`toCIDR`), or names a port, which each pod resolves for itself, the pod's address gets an entry of its own, with
+//! a class of just the rules that mean it. Such entries exist only for pods inside such CIDRs, and only where they say
+//! something else than the prefix around them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use egret_common::{
     ids::{CLASS_CIDR_BASE, ClassId, SetId},
@@ -13,7 +22,7 @@ use egret_common::{
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::{
-    net::nat64,
+    net::{host_net, nat64},
     policy::{CidrPeer, Effect},
 };
 
@@ -23,18 +32,21 @@ pub(super) struct Peer {
     rule: usize,
     net: IpNet,
     except: Vec<IpNet>,
+    /// Addresses of pods are meant as well.
+    pods: bool,
 }
 
 impl Peer {
     /// The peer as written, and for a denied IPv4 network also behind NAT64 (CASES W-A11).
     pub(super) fn of_rule(rule: usize, effect: Effect, peer: &CidrPeer) -> Vec<Self> {
-        let mut peers = vec![Self { rule, net: peer.net, except: peer.except.clone() }];
+        let pods = peer.pods;
+        let mut peers = vec![Self { rule, net: peer.net, except: peer.except.clone(), pods }];
         if let (Effect::Deny, IpNet::V4(net)) = (effect, peer.net) {
             let except = peer.except.iter().filter_map(|e| match e {
                 IpNet::V4(e) => Some(IpNet::V6(nat64(*e))),
                 IpNet::V6(_) => None,
             });
-            peers.push(Self { rule, net: IpNet::V6(nat64(net)), except: except.collect() });
+            peers.push(Self { rule, net: IpNet::V6(nat64(net)), except: except.collect(), pods });
         }
         peers
     }
@@ -72,6 +84,24 @@ impl CidrClasses {
     }
 }
 
+/// What the peers say about an address of a pod.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct OnPod {
+    /// The rules that mean it.
+    pub(super) rules: BTreeSet<usize>,
+    /// Whether they are fewer than those that mean another address at its place.
+    pub(super) fewer: bool,
+}
+
+/// [`OnPod`] of one address.
+pub(super) fn on_pod(peers: &[Peer], address: IpAddr) -> OnPod {
+    let host = host_net(address);
+    let holding = || peers.iter().filter(|p| p.holds_on(&host));
+    let rules: BTreeSet<usize> = holding().filter(|p| p.pods).map(|p| p.rule).collect();
+    let fewer = holding().any(|p| !rules.contains(&p.rule));
+    OnPod { rules, fewer }
+}
+
 fn covers_mapped(net: &IpNet) -> bool {
     let mapped = Ipv6Net::new_assert(std::net::Ipv4Addr::UNSPECIFIED.to_ipv6_mapped(), 96);
     matches!(net, IpNet::V6(v6) if v6.contains(&mapped))
@@ -89,10 +119,10 @@ pub(super) fn key(set: SetId, net: IpNet) -> (u32, CidrKey) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::IpAddr;
 
     fn peer(rule: usize, net: &str, except: &[&str]) -> Peer {
-        Peer { rule, net: net.parse().unwrap(), except: except.iter().map(|e| e.parse().unwrap()).collect() }
+        let except = except.iter().map(|e| e.parse().unwrap()).collect();
+        Peer { rule, net: net.parse().unwrap(), except, pods: false }
     }
 
     /// Which rules hold on each address, by the longest prefix alone.

@@ -1,30 +1,37 @@
 //! One rule set: the rules of some policies for one direction, by the class of the remote.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use egret_common::{
-    ids::{CLASS_ANY, CLASS_NAMES_SUMMARY, ClassId, identity},
-    maps::{COOKIE_DNS, RuleChunk, SET_ANY, SET_CIDR, SET_IDENTITY, SET_ISOLATED, SET_NAMES, cidr_port},
-    net::proto,
+    ids::{CLASS_ANY, CLASS_NAMES_SUMMARY, ClassId},
+    maps::{COOKIE_DNS, RuleChunk, SET_ANY, SET_CIDR, SET_IDENTITY, SET_ISOLATED, SET_NAMES},
+    net::{Direction, proto},
 };
 
 use super::{
     CompileError, NamesAsk,
-    cidrs::{CidrClasses, Peer},
+    cidrs::{CidrClasses, Peer, on_pod},
+    claims::{Numbered, cidr_ports, claims, fixed_classes_of, pods_of},
     names::{ClassKey, Role},
     ports::{self, Claim},
+    roster::Roster,
 };
 use crate::{
+    identity::NamedPorts,
     names::{Kind, Pattern},
-    policy::{Effect, Entity, Peers, Rule},
-    ports::{Ports, Proto},
+    policy::{Effect, Entity, Peers},
+    ports::{PortSpec, Ports, Proto},
 };
 
-/// A rule with the number under which flows and explain name it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Numbered<'a> {
-    pub(super) cookie: u32,
-    pub(super) rule: &'a Rule,
+/// What a set says about the address of a pod by CIDR: these rules, with the named ports of that identity (0 where it
+/// does not matter whose they are).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PodInCidr {
+    rules: BTreeSet<usize>,
+    identity: u32,
 }
 
 /// The rules of one set, ready to be asked for any class.
@@ -33,69 +40,134 @@ pub(super) struct Set<'a> {
     rules: Vec<Numbered<'a>>,
     isolated: bool,
     names_ask: NamesAsk,
+    /// The workload's own named ports in a set for ingress; none for egress, where the destination's count.
+    own_ports: NamedPorts,
     by_name: BTreeMap<&'a Pattern, Vec<usize>>,
     by_dns: BTreeMap<&'a Pattern, Vec<usize>>,
+    cidr_peers: Vec<Peer>,
     pub(super) cidrs: CidrClasses,
 }
 
 impl<'a> Set<'a> {
-    pub(super) fn new(rules: Vec<Numbered<'a>>, isolated: bool, names_ask: NamesAsk) -> Self {
+    pub(super) fn new(
+        rules: Vec<Numbered<'a>>,
+        isolated: bool,
+        names_ask: NamesAsk,
+        own_ports: NamedPorts,
+    ) -> Self {
         let mut by_name: BTreeMap<&Pattern, Vec<usize>> = BTreeMap::new();
         let mut by_dns: BTreeMap<&Pattern, Vec<usize>> = BTreeMap::new();
-        let mut peers = Vec::new();
+        let mut cidr_peers = Vec::new();
         for (i, n) in rules.iter().enumerate() {
             match &n.rule.peers {
                 Peers::Names(patterns) => patterns.iter().for_each(|p| by_name.entry(p).or_default().push(i)),
                 Peers::Cidrs(cidrs) => {
-                    peers.extend(cidrs.iter().flat_map(|c| Peer::of_rule(i, n.rule.effect, c)))
+                    cidr_peers.extend(cidrs.iter().flat_map(|c| Peer::of_rule(i, n.rule.effect, c)))
                 }
                 _ => {}
             }
             n.rule.dns.iter().flatten().for_each(|p| by_dns.entry(p).or_default().push(i));
         }
-        let cidrs = CidrClasses::new(&peers);
-        Self { rules, isolated, names_ask, by_name, by_dns, cidrs }
+        let cidrs = CidrClasses::new(&cidr_peers);
+        Self { rules, isolated, names_ask, own_ports, by_name, by_dns, cidr_peers, cidrs }
     }
 
-    /// `SET_*` bits; 0 = the direction is open.
+    /// `SET_*` bits, but for the ports of [`Set::pod_class`]; 0 = the direction is open.
     pub(super) fn features(&self) -> u32 {
         let mut bits = if self.isolated { SET_ISOLATED } else { 0 };
         for n in &self.rules {
             bits |= match &n.rule.peers {
-                Peers::Any => SET_ANY,
+                Peers::Any => SET_ANY | self.named_bit(n),
                 Peers::Names(_) => SET_NAMES,
-                Peers::Cidrs(_) => {
-                    SET_CIDR | claims(n).iter().map(cidr_ports).fold(0, |bits, more| bits | more)
-                }
+                Peers::Cidrs(_) => SET_CIDR | cidr_ports(&self.claims(n)),
                 Peers::Entities(e) if e.contains(&Entity::All) => SET_ANY | SET_IDENTITY,
-                Peers::Entities(_) => SET_IDENTITY,
+                Peers::Entities(_) | Peers::Pods(_) => SET_IDENTITY,
                 Peers::Nobody | Peers::Resolvers => 0,
             };
         }
         bits
     }
 
-    /// The chunks of every class except name classes.
-    pub(super) fn fixed_classes(&self) -> Result<BTreeMap<ClassId, Vec<RuleChunk>>, CompileError> {
+    /// The bit of identities, for a rule about everybody whose named ports each pod resolves for itself.
+    fn named_bit(&self, n: &Numbered<'_>) -> u32 {
+        if n.rule.ports.names().next().is_some() { SET_IDENTITY } else { 0 }
+    }
+
+    /// The chunks of every class except name classes and [`Set::pod_class`].
+    pub(super) fn fixed_classes(
+        &self,
+        roster: &Roster<'_>,
+    ) -> Result<BTreeMap<ClassId, Vec<RuleChunk>>, CompileError> {
         let mut classes: BTreeMap<ClassId, Vec<Claim>> = BTreeMap::new();
         for n in &self.rules {
             for class in fixed_classes_of(&n.rule.peers) {
-                classes.entry(class).or_default().extend(claims(n));
+                classes.entry(class).or_default().extend(self.claims(n));
+            }
+            for number in pods_of(n.rule, roster) {
+                classes.entry(number).or_default().extend(self.claims_at(n, number, roster));
             }
         }
         classes.entry(CLASS_ANY).or_default().extend(self.asks_for_everything());
         for (class, rules) in &self.cidrs.classes {
-            classes.insert(*class, rules.iter().flat_map(|i| claims(&self.rules[*i])).collect());
+            classes.insert(*class, rules.iter().flat_map(|i| self.claims(&self.rules[*i])).collect());
         }
         classes.insert(CLASS_NAMES_SUMMARY, self.summary());
         let chunks = classes.into_iter().map(|(class, claims)| Ok((class, self.chunks(&claims)?)));
         chunks.filter(|c: &Result<(_, Vec<_>), _>| !matches!(c, Ok((_, v)) if v.is_empty())).collect()
     }
 
+    /// The pods' addresses that CIDRs of the set cover, where the prefixes alone would say something else about them.
+    pub(super) fn pods_in_cidrs(&self, roster: &Roster<'_>) -> Vec<(IpAddr, PodInCidr)> {
+        let mut out = Vec::new();
+        if self.cidr_peers.is_empty() {
+            return out;
+        }
+        for (address, number) in &roster.addresses {
+            let found = on_pod(&self.cidr_peers, *address);
+            let names = found.rules.iter().any(|i| self.is_named_at(&self.rules[*i], *number, roster));
+            if found.fewer || names {
+                let identity = if names { *number } else { 0 };
+                out.push((*address, PodInCidr { rules: found.rules, identity }));
+            }
+        }
+        out
+    }
+
+    /// The chunks of such an address's class, and [`cidr_ports`] of what they claim.
+    pub(super) fn pod_class(
+        &self,
+        pod: &PodInCidr,
+        roster: &Roster<'_>,
+    ) -> Result<(Vec<RuleChunk>, u32), CompileError> {
+        let rules = pod.rules.iter().map(|i| &self.rules[*i]);
+        let claims: Vec<Claim> = rules.flat_map(|n| self.claims_at(n, pod.identity, roster)).collect();
+        Ok((self.chunks(&claims)?, cidr_ports(&claims)))
+    }
+
+    /// Whether a rule has a named port that this identity has too.
+    fn is_named_at(&self, n: &Numbered<'_>, number: u32, roster: &Roster<'_>) -> bool {
+        self.claims_at(n, number, roster).len() > self.claims(n).len()
+    }
+
+    /// What a rule claims where the destination's named ports are not known: at the workload's own, if it is the
+    /// destination.
+    fn claims(&self, n: &Numbered<'_>) -> Vec<Claim> {
+        claims(n, &self.own_ports)
+    }
+
+    /// What a rule claims about a pod with this identity.
+    fn claims_at(&self, n: &Numbered<'_>, number: u32, roster: &Roster<'_>) -> Vec<Claim> {
+        match (n.rule.direction, roster.ports(number)) {
+            (Direction::Egress, Some(ports)) => claims(n, ports),
+            _ => self.claims(n),
+        }
+    }
+
     /// The ports of all name rules. It only explains denials, so it may say too much where there are too many.
     fn summary(&self) -> Vec<Claim> {
         let named = self.rules.iter().filter(|n| matches!(n.rule.peers, Peers::Names(_)));
-        let anonymous: BTreeSet<Claim> = named.flat_map(claims).map(|c| Claim { cookie: 0, ..c }).collect();
+        let anonymous: BTreeSet<Claim> =
+            named.flat_map(|n| self.claims(n)).map(|c| Claim { cookie: 0, ..c }).collect();
         let claims: Vec<Claim> = anonymous.into_iter().collect();
         if ports::chunks(&claims).is_ok() {
             return claims;
@@ -124,7 +196,7 @@ impl<'a> Set<'a> {
             let dns = self.by_dns.get(&member.pattern).into_iter().flatten();
             asked.extend(dns.flat_map(|i| self.asks(*i)));
         }
-        claims_of_class.extend(opened.iter().flat_map(|i| claims(&self.rules[*i])));
+        claims_of_class.extend(opened.iter().flat_map(|i| self.claims(&self.rules[*i])));
         claims_of_class.extend(asked);
         self.chunks(&claims_of_class)
     }
@@ -143,8 +215,12 @@ impl<'a> Set<'a> {
     fn asks(&self, rule: usize) -> Vec<Claim> {
         let r = self.rules[rule].rule;
         match &r.ports {
-            Ports::Only(ranges) if r.peers != Peers::Resolvers => ranges
+            Ports::Only(specs) if r.peers != Peers::Resolvers => specs
                 .iter()
+                .filter_map(|s| match s {
+                    PortSpec::Range(range) => Some(range),
+                    PortSpec::Named(..) => None,
+                })
                 .filter(|r| matches!(r.proto(), Proto::Udp | Proto::Tcp))
                 .map(|r| Claim { lo: r.lo(), hi: r.hi(), ..self.ask(rule) })
                 .collect(),
@@ -173,44 +249,5 @@ impl<'a> Set<'a> {
             }
         }
         out
-    }
-}
-
-/// [`cidr_port`] of every port of the interval.
-fn cidr_ports(claim: &Claim) -> u32 {
-    let last = claim.hi.min(claim.lo.saturating_add(15));
-    (claim.lo..=last).map(cidr_port).fold(0, |bits, bit| bits | bit)
-}
-
-/// Classes that do not depend on names or addresses.
-fn fixed_classes_of(peers: &Peers) -> BTreeSet<ClassId> {
-    match peers {
-        Peers::Any => BTreeSet::from([CLASS_ANY]),
-        Peers::Entities(entities) => entities.iter().flat_map(|e| entity_classes(*e)).copied().collect(),
-        Peers::Nobody | Peers::Names(_) | Peers::Cidrs(_) | Peers::Resolvers => BTreeSet::new(),
-    }
-}
-
-fn entity_classes(entity: Entity) -> &'static [ClassId] {
-    match entity {
-        Entity::All => &[CLASS_ANY],
-        Entity::World => &[identity::WORLD],
-        Entity::Cluster => &[identity::HOST, identity::REMOTE_NODE, identity::KUBE_APISERVER],
-        Entity::Host => &[identity::HOST],
-        Entity::RemoteNode => &[identity::REMOTE_NODE],
-        Entity::KubeApiserver => &[identity::KUBE_APISERVER],
-        Entity::None => &[],
-    }
-}
-
-fn claims(n: &Numbered<'_>) -> Vec<Claim> {
-    let effect = n.rule.effect;
-    let cookie = n.cookie | if n.rule.dns.is_some() { COOKIE_DNS } else { 0 };
-    match &n.rule.ports {
-        Ports::All => vec![Claim { proto: proto::ANY, lo: 0, hi: u16::MAX, effect, cookie }],
-        Ports::Only(ranges) => ranges
-            .iter()
-            .map(|r| Claim { proto: r.proto().number(), lo: r.lo(), hi: r.hi(), effect, cookie })
-            .collect(),
     }
 }

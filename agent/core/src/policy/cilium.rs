@@ -1,129 +1,35 @@
-//! Reads CiliumNetworkPolicy and CiliumClusterwideNetworkPolicy (cilium.io/v2) for a single workload.
+//! Reads CiliumNetworkPolicy and CiliumClusterwideNetworkPolicy (cilium.io/v2), for a cluster or for a single workload.
 //!
-//! Owns: the language as far as `egret run --policy` enforces it. A field that is not enforced makes the whole object
-//! invalid, with the field's path: never half-enforced. Must not know: files, maps. There are no pods here, so the
-//! subject is always the one workload, and a selector of DNS pods means the trusted resolvers.
+//! Owns: the language as far as Egret enforces it. A field that is not enforced makes the whole object invalid, with the
+//! field's path: never half-enforced. Must not know: files, maps.
+//!
+//! For `egret run --policy` there are no pods: the subject is always the one workload, and a selector of DNS pods means
+//! the trusted resolvers.
 
+mod endpoints;
+mod icmp;
 mod peers;
 mod ports;
 
 use egret_common::net::Direction;
-use serde::Deserialize;
-use serde_yaml_ng::{Deserializer, Value};
+use serde_yaml_ng::Value;
 
 use super::{
-    Diagnostic, Effect, Isolation, Origin, Peers, Policy, Rule, Severity,
+    Effect, Isolation, Loaded, Origin, Peers, Policy, Rule, Subject,
+    load::{Context, Mode, Notes, documents, read_object_for},
     reader::{Fields, Node, Problem, Read},
 };
+use crate::ports::Ports;
 
-/// What a file yielded. An object with an error yields no policy.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Loaded {
-    /// The valid objects.
-    pub policies: Vec<Policy>,
-    /// Everything to tell about the others, and warnings.
-    pub diagnostics: Vec<Diagnostic>,
-}
-
-impl Loaded {
-    /// Whether some object is invalid.
-    #[must_use]
-    pub fn has_errors(&self) -> bool {
-        self.diagnostics.iter().any(|d| d.severity == Severity::Error)
-    }
-}
-
-/// Reads all documents of a file; `kind: List` is unpacked. Never fails as a whole: what is wrong is in the
-/// diagnostics, and what is right is in force.
+/// Reads all documents of a file for a single workload; `kind: List` is unpacked. Never fails as a whole: what is wrong
+/// is in the diagnostics, and what is right is in force.
 #[must_use]
 pub fn parse(text: &str) -> Loaded {
-    let mut loaded = Loaded::default();
-    let mut objects = 0;
-    for (i, document) in Deserializer::from_str(text).enumerate() {
-        let label = format!("document {}", i + 1);
-        match Value::deserialize(document) {
-            Ok(Value::Null) => {}
-            Ok(value) => objects += load(&value, &label, &mut loaded),
-            Err(e) => {
-                // Where the reader stands now is not known; what follows would be read out of its context.
-                let message = format!("{e}; this document and those after it are not read");
-                loaded.diagnostics.push(error(label, String::new(), message));
-                return loaded;
-            }
-        }
-    }
-    if objects == 0 {
-        loaded.diagnostics.push(error("file".to_owned(), String::new(), "holds no policy object".to_owned()));
-    }
-    loaded
+    documents(text, |value, label| read_object_for(Mode::Workload, value, label))
 }
 
-fn error(object: String, path: String, message: String) -> Diagnostic {
-    Diagnostic { severity: Severity::Error, object, path, message }
-}
-
-/// Loads one object or the items of a list; returns how many.
-fn load(value: &Value, label: &str, loaded: &mut Loaded) -> usize {
-    if value.get("kind").and_then(Value::as_str) == Some("List")
-        && let Some(items) = value.get("items").and_then(Value::as_sequence)
-    {
-        for (i, item) in items.iter().enumerate() {
-            load_object(item, &format!("{label} items[{i}]"), loaded);
-        }
-        return items.len();
-    }
-    load_object(value, label, loaded);
-    1
-}
-
-fn load_object(value: &Value, label: &str, loaded: &mut Loaded) {
-    let mut notes = Notes::default();
-    let origin = origin(value);
-    let object = origin.as_ref().map_or_else(|_| label.to_owned(), ToString::to_string);
-    match origin.and_then(|origin| policy(value, origin, &mut notes)) {
-        Ok(policy) if notes.errors.is_empty() => loaded.policies.push(policy),
-        Ok(_) => {}
-        Err(problem) => notes.errors.push(problem),
-    }
-    let with = |severity, problems: Vec<Problem>| {
-        let object = object.clone();
-        problems.into_iter().map(move |p| Diagnostic {
-            severity,
-            object: object.clone(),
-            path: p.path,
-            message: p.message,
-        })
-    };
-    loaded.diagnostics.extend(with(Severity::Error, notes.errors));
-    loaded.diagnostics.extend(with(Severity::Warning, notes.warnings));
-}
-
-/// What was found while reading one object: one error per rule, so that a file is mended in one go.
-#[derive(Debug, Default)]
-struct Notes {
-    errors: Vec<Problem>,
-    warnings: Vec<Problem>,
-}
-
-fn origin(value: &Value) -> Read<Origin> {
-    let mut fields = Node::root(value).fields()?;
-    let api = fields.need("apiVersion")?;
-    if api.text()? != "cilium.io/v2" {
-        return Err(api.problem(format!("`{}` is not supported; expected cilium.io/v2", api.text()?)));
-    }
-    let kind = fields.need("kind")?;
-    let clusterwide = match kind.text()? {
-        "CiliumNetworkPolicy" => false,
-        "CiliumClusterwideNetworkPolicy" => true,
-        other => return Err(kind.problem(format!("`{other}` is not supported"))),
-    };
-    let mut metadata = fields.need("metadata")?.fields()?;
-    let name = metadata.need("name")?.text()?.to_owned();
-    let namespace = metadata.take("namespace")?.map(|n| n.text().map(str::to_owned)).transpose()?;
-    Ok(Origin { kind: kind.text()?.to_owned(), namespace: namespace.filter(|_| !clusterwide), name })
-}
-
-fn policy(value: &Value, origin: Origin, notes: &mut Notes) -> Read<Policy> {
+/// Reads one object, of which the head is known to be right: a policy per spec, or one for the single workload.
+pub(super) fn policies(value: &Value, origin: Origin, mode: Mode, notes: &mut Notes) -> Read<Vec<Policy>> {
     let root = Node::root(value);
     let mut fields = root.fields()?;
     for known in ["apiVersion", "kind", "metadata", "status"] {
@@ -136,21 +42,34 @@ fn policy(value: &Value, origin: Origin, notes: &mut Notes) -> Read<Policy> {
         (None, None) => return Err(root.problem("has neither `spec` nor `specs`")),
     };
     fields.finish()?;
-    let mut isolates = Isolation::default();
-    let mut rules = Vec::new();
-    for spec in specs {
-        let isolation = read_spec(&spec, &mut rules, notes)?;
-        isolates.egress |= isolation.egress;
-        isolates.ingress |= isolation.ingress;
+    let context = Context { mode, namespace: origin.namespace.as_deref() };
+    let read: Vec<Spec> = specs.iter().map(|s| read_spec(s, context, notes)).collect::<Read<_>>()?;
+    warn_about_dns(&read, mode, notes);
+    if mode == Mode::Cluster {
+        let policy = |s: Spec| Policy::new(origin.clone(), s.subject, s.isolates, s.rules);
+        return Ok(read.into_iter().map(policy).collect());
     }
-    warn_about_dns(&rules, notes);
-    Ok(Policy::new(origin, isolates, rules))
+    let mut isolates = Isolation::default();
+    for spec in &read {
+        isolates.egress |= spec.isolates.egress;
+        isolates.ingress |= spec.isolates.ingress;
+    }
+    let rules = read.into_iter().flat_map(|s| s.rules).collect();
+    Ok(vec![Policy::new(origin, Subject::This, isolates, rules)])
 }
 
-fn read_spec(spec: &Node<'_>, rules: &mut Vec<Rule>, notes: &mut Notes) -> Read<Isolation> {
+/// One of the object's specs.
+struct Spec {
+    subject: Subject,
+    isolates: Isolation,
+    rules: Vec<Rule>,
+}
+
+fn read_spec(spec: &Node<'_>, context: Context<'_>, notes: &mut Notes) -> Read<Spec> {
     let mut fields = spec.fields()?;
-    read_subject(&mut fields, notes)?;
+    let subject = read_subject(spec, &mut fields, context, notes)?;
     let default_deny = fields.take("enableDefaultDeny")?;
+    let mut rules = Vec::new();
     let mut counts = [0; 2];
     for (field, direction, effect) in [
         ("egress", Direction::Egress, Effect::Allow),
@@ -161,7 +80,7 @@ fn read_spec(spec: &Node<'_>, rules: &mut Vec<Rule>, notes: &mut Notes) -> Read<
         let Some(list) = fields.take(field)? else { continue };
         for node in list.list()? {
             counts[direction as usize] += 1;
-            match read_rule(&node, direction, effect) {
+            match read_rule(&node, direction, effect, context) {
                 Ok(read) => rules.extend(read),
                 Err(problem) => notes.errors.push(problem),
             }
@@ -173,11 +92,26 @@ fn read_spec(spec: &Node<'_>, rules: &mut Vec<Rule>, notes: &mut Notes) -> Read<
     }
     let asked = default_deny.map(|d| read_default_deny(&d)).transpose()?.unwrap_or_default();
     let isolated = |direction: Direction| asked[direction as usize].unwrap_or(counts[direction as usize] > 0);
-    Ok(Isolation { egress: isolated(Direction::Egress), ingress: isolated(Direction::Ingress) })
+    let isolates = Isolation { egress: isolated(Direction::Egress), ingress: isolated(Direction::Ingress) };
+    Ok(Spec { subject, isolates, rules })
 }
 
-/// The fields that say whom and what for: the one workload of the run is the subject, whatever they say.
-fn read_subject(fields: &mut Fields<'_>, notes: &mut Notes) -> Read<()> {
+/// The fields that say whom and what for.
+fn read_subject(
+    spec: &Node<'_>,
+    fields: &mut Fields<'_>,
+    context: Context<'_>,
+    notes: &mut Notes,
+) -> Read<Subject> {
+    if let Some(log) = fields.take("log")? {
+        notes.warnings.push(log.problem("ignored: flows name the rule itself"));
+    }
+    fields.ignore("description");
+    fields.ignore("labels");
+    if context.mode == Mode::Cluster {
+        return endpoints::subject(spec, fields, context);
+    }
+    // The one workload of the run is the subject, whatever the text says.
     if let Some(selector) = fields.take("endpointSelector")? {
         selector.fields()?;
         if !selector.is_empty_object() {
@@ -186,12 +120,7 @@ fn read_subject(fields: &mut Fields<'_>, notes: &mut Notes) -> Read<()> {
         }
     }
     fields.refuse(&["nodeSelector"])?;
-    if let Some(log) = fields.take("log")? {
-        notes.warnings.push(log.problem("ignored: flows name the rule itself"));
-    }
-    fields.ignore("description");
-    fields.ignore("labels");
-    Ok(())
+    Ok(Subject::This)
 }
 
 /// Egress, ingress: the default of a direction is "as soon as it has a rule".
@@ -203,48 +132,72 @@ fn read_default_deny(node: &Node<'_>) -> Read<[Option<bool>; 2]> {
     Ok([egress, ingress])
 }
 
-/// One entry of a rule list: a [`Rule`] per entry of its `toPorts`, since each has its own `rules.dns`.
-fn read_rule(node: &Node<'_>, direction: Direction, effect: Effect) -> Read<Vec<Rule>> {
+/// One entry of a rule list: a [`Rule`] per kind of peer and per entry of its `toPorts`, since each has its own
+/// `rules.dns`.
+fn read_rule(node: &Node<'_>, direction: Direction, effect: Effect, context: Context<'_>) -> Read<Vec<Rule>> {
     let mut fields = node.fields()?;
-    let peers = peers::read(&mut fields, direction, effect)?;
-    let blocks = ports::read(&mut fields, direction, effect)?;
+    let peers = peers::read(&mut fields, direction, effect, context)?;
+    let blocks = ports::read(&mut fields, direction, effect, context.mode)?;
     fields.refuse(&["authentication"])?;
     fields.finish()?;
-    if peers.peers == Peers::Resolvers {
+    if peers.kinds == [Peers::Resolvers] {
         let node = peers.node.as_ref().unwrap_or(node);
         ports::only_dns(&blocks).map_err(|why| node.problem(why))?;
     }
-    let named = matches!(peers.peers, Peers::Names(_));
+    let named = matches!(peers.kinds[..], [Peers::Names(_)]);
     if let (true, Some(block)) = (named, blocks.iter().find(|b| b.dns.is_some())) {
         return Err(Problem {
             path: block.path.clone() + ".rules.dns",
             message: "cannot be combined with toFQDNs: a resolver is not reached by name".to_owned(),
         });
     }
-    if effect == Effect::Deny && peers.peers == Peers::Nobody {
+    if let (true, Some(block)) = (named, blocks.iter().find(|b| b.ports.names().next().is_some())) {
+        return Err(Problem {
+            path: block.path.clone() + ".ports",
+            message: "named ports belong to pods: with toFQDNs, write numbers".to_owned(),
+        });
+    }
+    if effect == Effect::Deny && peers.kinds == [Peers::Nobody] {
         return Err(node.problem("denies nothing; write toEntities or fromEntities: [all] to deny everybody"));
     }
-    let rule = |ports, dns, path| Rule { direction, effect, peers: peers.peers.clone(), ports, dns, path };
-    if blocks.is_empty() {
-        return Ok(vec![rule(super::Ports::All, None, node.path().to_owned())]);
-    }
-    Ok(blocks.into_iter().map(|b| rule(b.ports, b.dns, b.path)).collect())
+    let blocks = match blocks.is_empty() {
+        true => vec![ports::Block { ports: Ports::All, dns: None, path: node.path().to_owned() }],
+        false => blocks,
+    };
+    let rule = |kind: &Peers, block: &ports::Block| Rule {
+        direction,
+        effect,
+        peers: kind.clone(),
+        ports: block.ports.clone(),
+        dns: block.dns.clone(),
+        path: block.path.clone(),
+    };
+    Ok(peers.kinds.iter().flat_map(|kind| blocks.iter().map(move |b| rule(kind, b))).collect())
 }
 
 /// Names that nobody may ask for stay closed for ever. In `egret run` DNS is implied, so this is only a hint for the
 /// day when the same file goes into a cluster (CASES R-A04).
-fn warn_about_dns(rules: &[Rule], notes: &mut Notes) {
-    let named = rules.iter().find(|r| matches!(r.peers, Peers::Names(_)));
-    let dns = rules.iter().any(|r| r.dns.is_some() || r.opens_dns_to_everybody());
+fn warn_about_dns(specs: &[Spec], mode: Mode, notes: &mut Notes) {
+    let rules = || specs.iter().flat_map(|s| &s.rules);
+    let named = rules().find(|r| matches!(r.peers, Peers::Names(_)));
+    let opens_dns = |r: &Rule| match mode {
+        Mode::Workload => r.opens_dns_to_everybody(),
+        Mode::Cluster => r.opens_dns_to_somebody(),
+    };
+    let dns = rules().any(|r| r.dns.is_some() || opens_dns(r));
+    let elsewhere = match mode {
+        Mode::Workload => "`egret run` adds one for the trusted resolvers, a cluster does not",
+        Mode::Cluster => "unless another policy of the same pods has one, the names are never known",
+    };
     if let (Some(rule), false) = (named, dns) {
         notes.warnings.push(Problem {
             path: rule.path.clone(),
-            message: "toFQDNs without a rule that lets DNS through: `egret run` adds one for the trusted \
-                      resolvers, a cluster does not"
-                .to_owned(),
+            message: format!("toFQDNs without a rule that lets DNS through: {elsewhere}"),
         });
     }
 }
 
+#[cfg(test)]
+mod cluster_tests;
 #[cfg(test)]
 mod tests;

@@ -56,6 +56,11 @@ impl<'a> Node<'a> {
         self.value.as_str().ok_or_else(|| self.wrong("a string"))
     }
 
+    /// The number, if the value is one that is not negative.
+    pub(super) fn number(&self) -> Option<u64> {
+        self.value.as_u64()
+    }
+
     /// A string, or an unquoted number.
     pub(super) fn text_or_number(&self) -> Read<String> {
         match self.value {
@@ -73,6 +78,13 @@ impl<'a> Node<'a> {
         let Value::Sequence(items) = self.value else { return Err(self.wrong("a list")) };
         let item = |(i, value)| Node { value, path: format!("{}[{i}]", self.path) };
         Ok(items.iter().enumerate().map(item).collect())
+    }
+
+    /// The entries of an object whose keys are data.
+    pub(super) fn entries(&self) -> Read<Vec<(&'a str, Node<'a>)>> {
+        let fields = self.fields()?;
+        let entry = |(name, value)| (name, Node { value, path: format!("{}.{name}", self.path) });
+        Ok(fields.fields.into_iter().map(entry).collect())
     }
 
     pub(super) fn fields(&self) -> Read<Fields<'a>> {
@@ -111,6 +123,13 @@ impl<'a> Fields<'a> {
     /// Whether the field is there, null or not.
     pub(super) fn has(&self, name: &str) -> bool {
         self.fields.contains_key(name)
+    }
+
+    /// A field that must be there, and stays.
+    pub(super) fn peek(&self, name: &str) -> Read<Node<'a>> {
+        let missing = Problem { path: self.child(name), message: "is missing".to_owned() };
+        let value = self.fields.get(name).copied().ok_or(missing)?;
+        Ok(Node { value, path: self.child(name) })
     }
 
     /// Takes a field that must be there.

@@ -72,7 +72,7 @@ impl State {
         let told = self.caches.iter().flat_map(|(id, cache)| {
             cache.iter().map(|(name, ip, expires)| (*id, name.to_string(), ip, expires))
         });
-        Saved { classes: classes.map(members).collect(), told: told.collect() }
+        Saved { classes: classes.map(|(key, _)| members(key)).collect(), told: told.collect() }
     }
 
     /// As [`State::new`], going on where another process stopped: classes keep their numbers, sets begin above
@@ -125,6 +125,7 @@ mod tests {
             search: vec![Name::parse("ns.svc.cluster.local").expect("a name")],
             resolvers: BTreeSet::new(),
             identities: BTreeMap::new(),
+            peers: BTreeMap::new(),
             names_ask: NamesAsk::Yes,
             seen_names: BTreeSet::new(),
         }
@@ -133,7 +134,14 @@ mod tests {
     fn endpoint(allow: &[&str]) -> EndpointSpec {
         let rules: Vec<_> = allow.iter().map(|a| AllowRule::parse(a).expect("valid")).collect();
         let policies = vec![Policy::from_allow(&rules)];
-        EndpointSpec { id: 1, identity: 256, flags: 0, lifetime: Lifetime::default(), policies }
+        EndpointSpec {
+            id: 1,
+            identity: 256,
+            flags: 0,
+            lifetime: Lifetime::default(),
+            ports: BTreeMap::new(),
+            policies,
+        }
     }
 
     const ALLOW: [&str; 5] = ["a.example", "*.b.example", "**.c.example:443", "x*y.d.example", "**"];

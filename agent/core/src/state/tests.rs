@@ -24,7 +24,14 @@ const NOW: GrantTime = 100_000;
 fn spec(allow: &[&str]) -> EndpointSpec {
     let rules: Vec<_> = allow.iter().map(|a| AllowRule::parse(a).unwrap()).collect();
     let policies = vec![Policy::from_allow(&rules)];
-    EndpointSpec { id: 1, identity: 0, flags: 0, lifetime: Lifetime::default(), policies }
+    EndpointSpec {
+        id: 1,
+        identity: 0,
+        flags: 0,
+        lifetime: Lifetime::default(),
+        ports: BTreeMap::new(),
+        policies,
+    }
 }
 
 fn state(allow: &[&str]) -> State {
@@ -32,6 +39,7 @@ fn state(allow: &[&str]) -> State {
         search: vec![Name::parse("svc.cluster.local").unwrap()],
         resolvers: BTreeSet::new(),
         identities: BTreeMap::new(),
+        peers: BTreeMap::new(),
         names_ask: NamesAsk::Yes,
         seen_names: BTreeSet::new(),
     };
@@ -129,7 +137,7 @@ fn policy_that_asks(pattern: &str) -> Policy {
     let resolvers = Policy::to_resolvers(&BTreeSet::from(["192.0.2.53:53".parse().unwrap()]));
     let mut rules = resolvers.rules().to_vec();
     rules[0].dns = Some(vec![pattern]);
-    Policy::new(resolvers.origin().clone(), resolvers.isolates(), rules)
+    Policy::new(resolvers.origin().clone(), resolvers.subject().clone(), resolvers.isolates(), rules)
 }
 
 #[test]

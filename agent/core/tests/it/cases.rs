@@ -36,6 +36,7 @@ impl Bench {
             search: search.clone(),
             resolvers: BTreeSet::from(["10.7.0.53:53".parse().unwrap()]),
             identities: BTreeMap::new(),
+            peers: BTreeMap::new(),
             names_ask: NamesAsk::Yes,
             seen_names: BTreeSet::new(),
         };
@@ -45,6 +46,7 @@ impl Bench {
             identity: 0,
             flags: 0,
             lifetime: Lifetime::default(),
+            ports: BTreeMap::new(),
             policies: policies.clone(),
         };
         let compiled = compile(&world, &[spec], &mut book).unwrap();
@@ -89,6 +91,8 @@ impl Bench {
             direction: Direction::Egress,
             remote: remote.parse().unwrap(),
             identity: 2,
+            pod: None,
+            own_ports: &BTreeMap::new(),
             names: &names,
             proto,
             port: port.parse().unwrap(),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::support::{Probe, any_policies, any_probe, identities, search};
+use crate::support::{Probe, any_policies, any_probe, identities, own_ports, pods, search};
 use egret_common::{
     decide::{Question, decision_of, may_ask},
     grant,
@@ -25,13 +25,15 @@ fn world(names_ask: NamesAsk) -> World {
         search: search(),
         resolvers: BTreeSet::new(),
         identities: identities(),
+        peers: pods(),
         names_ask,
         seen_names: BTreeSet::new(),
     }
 }
 
 fn spec(policies: &[Policy]) -> EndpointSpec {
-    EndpointSpec { id: 1, identity: 0, flags: 0, lifetime: Lifetime::default(), policies: policies.to_vec() }
+    let (lifetime, policies) = (Lifetime::default(), policies.to_vec());
+    EndpointSpec { id: 1, identity: 0, flags: 0, lifetime, ports: own_ports(), policies }
 }
 
 /// What the maps say, given what the workload was told.
@@ -57,13 +59,16 @@ fn by_maps(compiled: &Compiled, book: &mut Book, probe: &Probe, known: &[KnownNa
 }
 
 fn by_text(policies: &[Policy], probe: &Probe, known: &[KnownName]) -> Verdict {
-    let ids = identities();
+    let (ids, pods) = (identities(), pods());
+    let identity = ids.get(&probe.remote.to_canonical()).copied().unwrap_or(2);
     eval(
         policies,
         &Situation {
             direction: probe.direction,
             remote: probe.remote,
-            identity: ids.get(&probe.remote.to_canonical()).copied().unwrap_or(2),
+            identity,
+            pod: pods.get(&identity),
+            own_ports: &own_ports(),
             names: known,
             proto: probe.proto,
             port: probe.port,

@@ -144,10 +144,11 @@ proptest! {
             search: crate::support::search(),
             resolvers: BTreeSet::new(),
             identities: crate::support::identities(),
+            peers: Default::default(),
             names_ask: NamesAsk::Yes,
             seen_names: BTreeSet::new(),
         };
-        let spec = EndpointSpec { id: 1, identity: 0, flags: 0, lifetime: Lifetime::default(), policies };
+        let spec = EndpointSpec { id: 1, identity: 0, flags: 0, lifetime: Lifetime::default(), ports: Default::default(), policies };
         let compiled = compile(&world, &[spec], &mut Book::default()).unwrap();
         for name in names {
             let bytes = message(&name.to_string().to_uppercase(), &[]);

@@ -8,9 +8,11 @@ use std::{
 use egret_common::net::Direction;
 use egret_core::{
     eval::KnownName,
+    identity::{Identity, NamedPorts},
+    labels::{Condition, Labels, Requirement, Selector},
     names::{Name, Pattern},
-    policy::{CidrPeer, Effect, Entity, Isolation, Origin, Peers, Policy, Rule},
-    ports::{PortRange, Ports, Proto},
+    policy::{CidrPeer, Effect, Entity, Isolation, Origin, Peers, Policy, Rule, Subject},
+    ports::{PortRange, PortSpec, Ports, Proto},
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
@@ -62,6 +64,21 @@ const ADDRESSES: &[&str] = &[
     "203.0.113.1",
     "203.0.113.6",
     "203.0.113.7",
+    // Pods.
+    "10.1.2.4",
+    "10.1.2.5",
+    "10.9.0.1",
+    "192.0.2.9",
+    "2001:db8:1::5",
+];
+
+/// Identities of pods: number, labels, named ports.
+type PodRow = (u32, &'static [(&'static str, &'static str)], &'static [(&'static str, Proto, u16)]);
+const PODS: &[PodRow] = &[
+    (300, &[("app", "a")], &[("web", Proto::Tcp, 80), ("dns", Proto::Udp, 53)]),
+    (301, &[("app", "a"), ("tier", "x")], &[("web", Proto::Tcp, 8000), ("web", Proto::Udp, 80)]),
+    (302, &[("app", "b")], &[]),
+    (303, &[("tier", "y")], &[("dns", Proto::Udp, 5353), ("web", Proto::Sctp, 443)]),
 ];
 
 /// Two search domains, one below the other.
@@ -69,9 +86,39 @@ pub(crate) fn search() -> Vec<Name> {
     ["s", "d.s"].iter().map(|n| Name::parse(n).unwrap()).collect()
 }
 
-/// Addresses that belong to the host, a node, the API server.
+/// Addresses that belong to the host, a node, the API server, and to pods.
 pub(crate) fn identities() -> BTreeMap<IpAddr, u32> {
-    [("203.0.113.1", 1), ("203.0.113.6", 6), ("203.0.113.7", 7)].map(|(a, i)| (a.parse().unwrap(), i)).into()
+    [
+        ("203.0.113.1", 1),
+        ("203.0.113.6", 6),
+        ("203.0.113.7", 7),
+        ("10.1.2.4", 300),
+        ("10.1.2.5", 301),
+        ("10.9.0.1", 300),
+        ("192.0.2.9", 302),
+        ("2001:db8:1::5", 303),
+    ]
+    .map(|(a, i)| (a.parse().unwrap(), i))
+    .into()
+}
+
+/// The identities of pods by number.
+pub(crate) fn pods() -> BTreeMap<u32, Identity> {
+    let text = |(k, v): &(&str, &str)| ((*k).to_owned(), (*v).to_owned());
+    let identity = |(number, labels, ports): &PodRow| {
+        let labels: Labels = labels.iter().map(text).collect();
+        (*number, Identity { number: *number, labels, ports: named_ports(ports) })
+    };
+    PODS.iter().map(identity).collect()
+}
+
+/// Named ports of the workload itself.
+pub(crate) fn own_ports() -> NamedPorts {
+    named_ports(&[("web", Proto::Tcp, 81), ("dns", Proto::Tcp, 53)])
+}
+
+fn named_ports(ports: &[(&str, Proto, u16)]) -> NamedPorts {
+    ports.iter().map(|(name, proto, port)| (((*name).to_owned(), *proto), *port)).collect()
 }
 
 pub(crate) fn any_name() -> impl Strategy<Value = Name> {
@@ -105,7 +152,33 @@ fn any_ports() -> impl Strategy<Value = Ports> {
     let proto = select(&[Proto::Tcp, Proto::Tcp, Proto::Udp, Proto::Sctp, Proto::Icmp][..]);
     let range = (proto, any_port(), any_port())
         .prop_map(|(proto, a, b)| PortRange::new(proto, a.min(b), a.max(b)).unwrap());
-    prop_oneof![1 => Just(Ports::All), 4 => vec(range, 1..4).prop_map(Ports::Only)]
+    let proto = option::of(select(&[Proto::Tcp, Proto::Udp][..]));
+    let named = (proto, select(&["web", "dns", "none"][..]))
+        .prop_map(|(proto, name)| PortSpec::Named(proto, name.to_owned()));
+    let spec = prop_oneof![3 => range.prop_map(PortSpec::Range), 1 => named];
+    prop_oneof![1 => Just(Ports::All), 4 => vec(spec, 1..4).prop_map(Ports::Only)]
+}
+
+/// A name and `rules.dns` take no named ports.
+fn numbers(ports: Ports) -> Ports {
+    match ports {
+        Ports::Only(specs) => {
+            Ports::Only(specs.into_iter().filter(|s| matches!(s, PortSpec::Range(_))).collect())
+        }
+        Ports::All => Ports::All,
+    }
+}
+
+fn any_selector() -> impl Strategy<Value = Selector> {
+    let values = vec(select(&["a", "b", "x", "y"][..]).prop_map(str::to_owned), 1..3);
+    let condition = prop_oneof![
+        3 => values.clone().prop_map(|v| Condition::In(v.into_iter().collect())),
+        1 => values.prop_map(|v| Condition::NotIn(v.into_iter().collect())),
+        1 => Just(Condition::Exists),
+        1 => Just(Condition::DoesNotExist),
+    ];
+    let requirement = (select(&["app", "tier"][..]), condition).prop_map(|(k, c)| Requirement::new(k, c));
+    vec(requirement, 0..3).prop_map(Selector::all_of)
 }
 
 fn any_patterns() -> impl Strategy<Value = Vec<Pattern>> {
@@ -113,10 +186,10 @@ fn any_patterns() -> impl Strategy<Value = Vec<Pattern>> {
 }
 
 fn any_cidr() -> impl Strategy<Value = CidrPeer> {
-    (select(NETS), vec(select(NETS), 0..3)).prop_map(|(net, except)| {
+    (select(NETS), vec(select(NETS), 0..3), any::<bool>()).prop_map(|(net, except, pods)| {
         let net: ipnet::IpNet = net.parse().unwrap();
         let except = except.iter().map(|e| e.parse().unwrap()).filter(|e| net.contains(e)).collect();
-        CidrPeer { net, except }
+        CidrPeer { net, except, pods }
     })
 }
 
@@ -138,6 +211,7 @@ fn any_peers() -> impl Strategy<Value = Peers> {
         1 => Just(Peers::Resolvers),
         6 => any_patterns().prop_map(Peers::Names),
         5 => vec(any_cidr(), 1..3).prop_map(Peers::Cidrs),
+        4 => vec(any_selector(), 1..3).prop_map(Peers::Pods),
         3 => vec(entity, 1..3).prop_map(|e| Peers::Entities(e.into_iter().collect())),
     ]
 }
@@ -151,6 +225,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
             let by_name = matches!(peers, Peers::Names(_));
             let dns = if by_name { None } else { dns };
             let plain = dns.is_none() && !by_name;
+            let ports = if plain { ports } else { numbers(ports) };
             let (direction, effect) =
                 if plain { (direction, effect) } else { (Direction::Egress, Effect::Allow) };
             Rule { direction, effect, peers, ports, dns, path: format!("rule{n}") }
@@ -160,8 +235,11 @@ fn any_rule() -> impl Strategy<Value = Rule> {
 
 pub(crate) fn any_policies() -> impl Strategy<Value = Vec<Policy>> {
     let isolation = prop_oneof![6 => Just(true), 1 => Just(false)];
-    let policy = (vec(any_rule(), 0..5), isolation, any::<bool>(), 0..100u32)
-        .prop_map(|(rules, egress, ingress, n)| Policy::new(origin(n), Isolation { egress, ingress }, rules));
+    let policy = (vec(any_rule(), 0..5), isolation, any::<bool>(), 0..100u32).prop_map(
+        |(rules, egress, ingress, n)| {
+            Policy::new(origin(n), Subject::This, Isolation { egress, ingress }, rules)
+        },
+    );
     vec(policy, 1..4)
 }
 
@@ -171,7 +249,8 @@ fn origin(n: u32) -> Origin {
 
 /// The same policy as one object per rule.
 pub(crate) fn one_rule_each(policy: &Policy) -> Vec<Policy> {
-    let alone = |rules| Policy::new(policy.origin().clone(), policy.isolates(), rules);
+    let alone =
+        |rules| Policy::new(policy.origin().clone(), policy.subject().clone(), policy.isolates(), rules);
     let mut out: Vec<Policy> = policy.rules().iter().map(|r| alone(vec![r.clone()])).collect();
     out.push(alone(Vec::new()));
     out

@@ -1,12 +1,16 @@
-//! The peers of a rule: at most one kind.
+//! The peers of a rule: one field at most.
 
 use std::collections::BTreeSet;
 
 use egret_common::net::Direction;
 
-use super::super::{
-    CidrPeer, Effect, Entity, Peers,
-    reader::{Fields, Node, Read},
+use super::{
+    super::{
+        CidrPeer, Effect, Entity, Peers,
+        load::{Context, Mode},
+        reader::{Fields, Node, Read},
+    },
+    endpoints,
 };
 use crate::{
     names::{Pattern, PatternError},
@@ -16,12 +20,18 @@ use crate::{
 /// Peers and the field that they were read from.
 #[derive(Debug)]
 pub(super) struct ReadPeers<'a> {
-    pub(super) peers: Peers,
+    /// One, but for selectors of both pods and reserved identities, which are two kinds.
+    pub(super) kinds: Vec<Peers>,
     pub(super) node: Option<Node<'a>>,
 }
 
 /// Takes the peers out of a rule. A rule without peers means anybody if it has ports, and nobody if it has none.
-pub(super) fn read<'a>(fields: &mut Fields<'a>, direction: Direction, effect: Effect) -> Read<ReadPeers<'a>> {
+pub(super) fn read<'a>(
+    fields: &mut Fields<'a>,
+    direction: Direction,
+    effect: Effect,
+    context: Context<'_>,
+) -> Read<ReadPeers<'a>> {
     let egress = direction == Direction::Egress;
     let word = if egress { "to" } else { "from" };
     fields.refuse(&[
@@ -37,11 +47,14 @@ pub(super) fn read<'a>(fields: &mut Fields<'a>, direction: Direction, effect: Ef
         if let Some(ReadPeers { node: Some(other), .. }) = &found {
             return Err(node.problem(format!("cannot be combined with `{}` in one rule", other.path())));
         }
-        let peers = read_kind(kind, &node, egress, effect)?;
-        found = Some(ReadPeers { peers, node: Some(node) });
+        let kinds = match (kind, context.mode) {
+            ("Endpoints", Mode::Cluster) => endpoints::peers(&node, context)?,
+            _ => vec![read_kind(kind, &node, egress, effect)?],
+        };
+        found = Some(ReadPeers { kinds, node: Some(node) });
     }
     let unsaid = if ported { Peers::Any } else { Peers::Nobody };
-    Ok(found.unwrap_or(ReadPeers { peers: unsaid, node: None }))
+    Ok(found.unwrap_or(ReadPeers { kinds: vec![unsaid], node: None }))
 }
 
 fn read_kind(kind: &str, node: &Node<'_>, egress: bool, effect: Effect) -> Read<Peers> {
@@ -97,7 +110,7 @@ fn short(text: &str) -> String {
 }
 
 fn read_cidr(node: &Node<'_>) -> Read<CidrPeer> {
-    Ok(CidrPeer { net: read_net(node)?, except: Vec::new() })
+    Ok(CidrPeer::whole(read_net(node)?))
 }
 
 fn read_net(node: &Node<'_>) -> Read<ipnet::IpNet> {
@@ -118,11 +131,16 @@ fn read_cidr_set(node: &Node<'_>) -> Read<CidrPeer> {
         except.push(inner);
     }
     fields.finish()?;
-    Ok(CidrPeer { net, except })
+    Ok(CidrPeer { net, except, pods: false })
 }
 
 fn read_entity(node: &Node<'_>) -> Read<Entity> {
-    Ok(match node.text()? {
+    entity(node, node.text()?)
+}
+
+/// The entity of that name; complaints go to the node.
+pub(super) fn entity(node: &Node<'_>, name: &str) -> Read<Entity> {
+    Ok(match name {
         "all" => Entity::All,
         "world" => Entity::World,
         "cluster" => Entity::Cluster,

@@ -1,15 +1,19 @@
-//! `toPorts` and `icmps`: what a rule covers at its peers, and the names that may be asked for through it.
+//! `toPorts`: what a rule covers at its peers, and the names that may be asked for through it.
 
 use egret_common::net::Direction;
 
-use super::super::{
-    DNS_PORT, Effect,
-    reader::{Fields, Node, Read},
+use super::{
+    super::{
+        DNS_PORT, Effect,
+        load::Mode,
+        reader::{Fields, Node, Read},
+    },
+    icmp::read_icmp,
+    peers::read_name_selector,
 };
-use super::peers::read_name_selector;
 use crate::{
     names::Pattern,
-    ports::{PortRange, Ports, Proto},
+    ports::{PortRange, PortSpec, Ports, Proto},
 };
 
 /// The API's limit for one `toPorts` or `icmps` entry.
@@ -24,17 +28,24 @@ pub(super) struct Block {
 }
 
 /// Takes the ports out of a rule; empty if it has none, which means all.
-pub(super) fn read(fields: &mut Fields<'_>, direction: Direction, effect: Effect) -> Read<Vec<Block>> {
+pub(super) fn read(
+    fields: &mut Fields<'_>,
+    direction: Direction,
+    effect: Effect,
+    mode: Mode,
+) -> Read<Vec<Block>> {
     let (to_ports, icmps) = (fields.take("toPorts")?, fields.take("icmps")?);
     match (to_ports, icmps) {
         (Some(_), Some(icmps)) => Err(icmps.problem("cannot be combined with toPorts in one rule")),
-        (Some(node), None) => entries(&node)?.iter().map(|n| read_block(n, direction, effect)).collect(),
+        (Some(node), None) => {
+            entries(&node)?.iter().map(|n| read_block(n, direction, effect, mode)).collect()
+        }
         (None, Some(node)) => {
             let mut ranges = Vec::new();
             for item in entries(&node)? {
                 ranges.extend(read_icmp(&item)?);
             }
-            Ok(vec![Block { ports: Ports::Only(ranges), dns: None, path: node.path().to_owned() }])
+            Ok(vec![Block { ports: Ports::ranges(ranges), dns: None, path: node.path().to_owned() }])
         }
         (None, None) => Ok(Vec::new()),
     }
@@ -43,8 +54,9 @@ pub(super) fn read(fields: &mut Fields<'_>, direction: Direction, effect: Effect
 /// Why a rule with `toEndpoints` is more than the way to the resolvers, if it is.
 pub(super) fn only_dns(blocks: &[Block]) -> Result<(), String> {
     let dns = |b: &Block| {
-        let usual = |r: &PortRange| r.lo() == DNS_PORT && r.hi() == DNS_PORT;
-        b.dns.is_some() && matches!(&b.ports, Ports::Only(ranges) if ranges.iter().all(usual))
+        let usual =
+            |s: &PortSpec| matches!(s, PortSpec::Range(r) if r.lo() == DNS_PORT && r.hi() == DNS_PORT);
+        b.dns.is_some() && matches!(&b.ports, Ports::Only(specs) if specs.iter().all(usual))
     };
     if !blocks.is_empty() && blocks.iter().all(dns) {
         return Ok(());
@@ -56,7 +68,7 @@ pub(super) fn only_dns(blocks: &[Block]) -> Result<(), String> {
 
 /// A list that is there must say something: empty, it would silently mean "all ports" to some readers and "none" to
 /// others.
-fn entries<'a>(node: &Node<'a>) -> Read<Vec<Node<'a>>> {
+pub(super) fn entries<'a>(node: &Node<'a>) -> Read<Vec<Node<'a>>> {
     let items = node.list()?;
     match items.len() {
         0 => Err(node.problem("is empty; remove the field to cover everything")),
@@ -65,21 +77,21 @@ fn entries<'a>(node: &Node<'a>) -> Read<Vec<Node<'a>>> {
     }
 }
 
-fn read_block(node: &Node<'_>, direction: Direction, effect: Effect) -> Read<Block> {
+fn read_block(node: &Node<'_>, direction: Direction, effect: Effect, mode: Mode) -> Read<Block> {
     let mut fields = node.fields()?;
     fields.refuse(&["terminatingTLS", "originatingTLS", "serverNames", "listener"])?;
     let ports = fields.need("ports")?;
-    let mut ranges = Vec::new();
+    let mut specs = Vec::new();
     for entry in entries(&ports)? {
-        ranges.extend(read_port(&entry)?);
+        specs.extend(read_port(&entry, mode)?);
     }
     let rules = fields.take("rules")?;
     fields.finish()?;
     let dns = rules.map(|r| read_rules(&r, direction, effect)).transpose()?.flatten();
     if dns.is_some() {
-        check_dns_ports(&ports, &ranges)?;
+        check_dns_ports(&ports, &specs)?;
     }
-    Ok(Block { ports: Ports::Only(ranges), dns, path: node.path().to_owned() })
+    Ok(Block { ports: Ports::Only(specs), dns, path: node.path().to_owned() })
 }
 
 fn read_rules(node: &Node<'_>, direction: Direction, effect: Effect) -> Read<Option<Vec<Pattern>>> {
@@ -108,7 +120,14 @@ fn read_rules(node: &Node<'_>, direction: Direction, effect: Effect) -> Read<Opt
 }
 
 /// `rules.dns` asks for single ports of TCP, UDP or ANY.
-fn check_dns_ports(ports: &Node<'_>, ranges: &[PortRange]) -> Read<()> {
+fn check_dns_ports(ports: &Node<'_>, specs: &[PortSpec]) -> Read<()> {
+    let mut ranges = Vec::new();
+    for spec in specs {
+        match spec {
+            PortSpec::Range(range) => ranges.push(*range),
+            PortSpec::Named(..) => return Err(ports.problem("rules.dns takes numbers, not named ports")),
+        }
+    }
     if ranges.iter().any(|r| r.lo() != r.hi()) {
         return Err(ports.problem("rules.dns takes neither port 0 nor a range"));
     }
@@ -119,99 +138,65 @@ fn check_dns_ports(ports: &Node<'_>, ranges: &[PortRange]) -> Read<()> {
     Ok(())
 }
 
-fn read_port(node: &Node<'_>) -> Read<Vec<PortRange>> {
+fn read_port(node: &Node<'_>, mode: Mode) -> Read<Vec<PortSpec>> {
     let mut fields = node.fields()?;
-    let port_node = fields.need("port")?;
-    let lo = read_port_number(&port_node)?;
+    let port = fields.need("port")?;
     let end = fields.take("endPort")?;
     let protocol = fields.take("protocol")?;
     fields.finish()?;
+    if mode == Mode::Cluster
+        && let Some(name) = read_port_name(&port)?
+    {
+        if let Some(end) = end {
+            return Err(end.problem("cannot stand beside a named port"));
+        }
+        let proto = protocol.as_ref().map(read_protocol).transpose()?.flatten();
+        return Ok(vec![PortSpec::Named(proto, name)]);
+    }
+    let lo = read_port_number(&port, mode)?;
     let hi = match &end {
         None => lo,
-        Some(end) => match read_port_number(end)? {
+        Some(end) => match read_port_number(end, mode)? {
             hi if hi >= lo && lo > 0 => hi,
             _ => return Err(end.problem("must not be less than port, which must not be 0")),
         },
     };
     let (lo, hi) = if lo == 0 { (0, u16::MAX) } else { (lo, hi) };
-    let protos = match protocol.as_ref().map(|p| p.text()).transpose()? {
+    let protos = match protocol.as_ref().map(read_protocol).transpose()?.flatten() {
         None => Proto::WITH_PORTS.to_vec(),
-        Some(text) if text.eq_ignore_ascii_case("ANY") => Proto::WITH_PORTS.to_vec(),
-        Some(text) => match (Proto::with_ports_from_str(text), &protocol) {
-            (Some(proto), _) => vec![proto],
-            (None, node) => {
-                let node = node.as_ref().unwrap_or(&port_node);
-                return Err(
-                    node.problem(format!("`{text}` is not enforced by Egret; TCP, UDP, SCTP and ANY are"))
-                );
-            }
-        },
+        Some(proto) => vec![proto],
     };
-    Ok(protos.into_iter().filter_map(|p| PortRange::new(p, lo, hi)).collect())
+    Ok(protos.into_iter().filter_map(|p| PortRange::new(p, lo, hi)).map(PortSpec::from).collect())
 }
 
-fn read_port_number(node: &Node<'_>) -> Read<u16> {
+/// A protocol; `None` for any of those that have ports.
+fn read_protocol(node: &Node<'_>) -> Read<Option<Proto>> {
+    let text = node.text()?;
+    if text.eq_ignore_ascii_case("ANY") {
+        return Ok(None);
+    }
+    let proto = Proto::with_ports_from_str(text).map(Some);
+    proto
+        .ok_or_else(|| node.problem(format!("`{text}` is not enforced by Egret; TCP, UDP, SCTP and ANY are")))
+}
+
+/// A service name (RFC 6335 5.1), in lower case; `None` if it cannot be one, being a number.
+fn read_port_name(node: &Node<'_>) -> Read<Option<String>> {
+    let text = node.text_or_number()?;
+    let letter = text.bytes().any(|b| b.is_ascii_alphabetic());
+    let alphabet = text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    let hyphens = text.starts_with('-') || text.ends_with('-') || text.contains("--");
+    Ok((letter && alphabet && !hyphens && text.len() <= 15).then(|| text.to_ascii_lowercase()))
+}
+
+fn read_port_number(node: &Node<'_>, mode: Mode) -> Read<u16> {
     let text = node.text_or_number()?;
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(
-            node.problem(format!("`{text}` is no number: named ports belong to pods, not to `egret run`"))
-        );
+        let why = match mode {
+            Mode::Workload => "is no number: named ports belong to pods, not to `egret run`",
+            Mode::Cluster => "is neither a number nor a port's name",
+        };
+        return Err(node.problem(format!("`{text}` {why}")));
     }
     text.parse().map_err(|_| node.problem(format!("`{text}` is no port number")))
-}
-
-fn read_icmp(node: &Node<'_>) -> Read<Vec<PortRange>> {
-    let mut fields = node.fields()?;
-    let list = fields.need("fields")?;
-    fields.finish()?;
-    entries(&list)?.iter().map(read_icmp_field).collect()
-}
-
-fn read_icmp_field(node: &Node<'_>) -> Read<PortRange> {
-    let mut fields = node.fields()?;
-    let proto = match fields.take("family")? {
-        None => Proto::Icmp,
-        Some(family) => match family.text()? {
-            "IPv4" => Proto::Icmp,
-            "IPv6" => Proto::Icmpv6,
-            other => return Err(family.problem(format!("`{other}` is neither IPv4 nor IPv6"))),
-        },
-    };
-    let kind = fields.need("type")?;
-    fields.finish()?;
-    let text = kind.text_or_number()?;
-    let number = text.parse::<u8>().ok().or_else(|| icmp_type(proto, &text));
-    let number = number.ok_or_else(|| kind.problem(format!("`{text}` is no ICMP type of this family")))?;
-    Ok(PortRange::icmp(proto, number))
-}
-
-/// Names of the API for ICMP types (IANA icmp-parameters, icmpv6-parameters).
-fn icmp_type(proto: Proto, name: &str) -> Option<u8> {
-    Some(match (proto, name) {
-        (Proto::Icmp, "EchoReply") => 0,
-        (Proto::Icmp, "DestinationUnreachable") => 3,
-        (Proto::Icmp, "Redirect") => 5,
-        (Proto::Icmp, "Echo" | "EchoRequest") => 8,
-        (Proto::Icmp, "RouterAdvertisement") => 9,
-        (Proto::Icmp, "RouterSelection") => 10,
-        (Proto::Icmp, "TimeExceeded") => 11,
-        (Proto::Icmp, "ParameterProblem") => 12,
-        (Proto::Icmp, "Timestamp") => 13,
-        (Proto::Icmp, "TimestampReply") => 14,
-        (Proto::Icmpv6, "DestinationUnreachable") => 1,
-        (Proto::Icmpv6, "PacketTooBig") => 2,
-        (Proto::Icmpv6, "TimeExceeded") => 3,
-        (Proto::Icmpv6, "ParameterProblem") => 4,
-        (Proto::Icmpv6, "EchoRequest") => 128,
-        (Proto::Icmpv6, "EchoReply") => 129,
-        (Proto::Icmpv6, "MulticastListenerQuery") => 130,
-        (Proto::Icmpv6, "MulticastListenerReport") => 131,
-        (Proto::Icmpv6, "MulticastListenerDone") => 132,
-        (Proto::Icmpv6, "RouterSolicitation") => 133,
-        (Proto::Icmpv6, "RouterAdvertisement") => 134,
-        (Proto::Icmpv6, "NeighborSolicitation") => 135,
-        (Proto::Icmpv6, "NeighborAdvertisement") => 136,
-        (Proto::Icmpv6, "RedirectMessage") => 137,
-        _ => return None,
-    })
 }

@@ -50,6 +50,7 @@ fn peers_are_read() {
     let cidr = |net: &str, except: &[&str]| super::super::CidrPeer {
         net: net.parse().unwrap(),
         except: except.iter().map(|e| e.parse().unwrap()).collect(),
+        pods: false,
     };
     assert_eq!(
         rule("{toCIDR: [192.0.2.1, 10.0.0.0/8]}").peers,

@@ -99,6 +99,8 @@ fn s_a02_nothing_used_is_a_policy_that_opens_nothing() {
         direction: Direction::Egress,
         remote: "192.0.2.1".parse().unwrap(),
         identity: 2,
+        pod: None,
+        own_ports: &BTreeMap::new(),
         names: &[],
         proto: 6,
         port: 443,
@@ -139,7 +141,8 @@ proptest! {
                 UsedPeer::Address(ip) => (*ip, vec![]),
                 UsedPeer::Name(name) => ("198.51.100.1".parse().unwrap(), vec![KnownName { name: name.clone(), expired: false }]),
             };
-            let s = Situation { direction: Direction::Egress, remote, identity: 2, names: &names, proto: probe.proto.number(), port: probe.port };
+            let own_ports = BTreeMap::new();
+            let s = Situation { direction: Direction::Egress, remote, identity: 2, pod: None, own_ports: &own_ports, names: &names, proto: probe.proto.number(), port: probe.port };
             prop_assert_eq!(eval(&policy, &s) == Verdict::Allow, uses.contains(probe), "{:?}", probe);
             if let UsedPeer::Name(name) = &probe.peer {
                 let known = uses.iter().any(|u| u.peer == probe.peer);
