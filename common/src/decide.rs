@@ -4,8 +4,8 @@
 use crate::grant::{self, GrantTime};
 use crate::ids::{self, ClassId, EndpointId, SetId, identity};
 use crate::maps::{
-    Endpoint, GRANT_SLOTS, Grants, MAX_CHUNKS, OUTCOME_ALLOW, OUTCOME_DENY, OUTCOME_NONE, PortRule,
-    RULES_PER_CHUNK, RuleChunk, RuleKey, SET_ANY, SET_CIDR, SET_IDENTITY, SET_ISOLATED, SET_NAMES, cidr_port,
+    BACKENDS, Backends, ENDPOINT_SERVICES, Endpoint, GRANT_SLOTS, Grants, MAX_CHUNKS, OUTCOME_ALLOW, OUTCOME_DENY, OUTCOME_NONE, PortRule,
+    RULES_PER_CHUNK, RuleChunk, RuleKey, ServiceKey, SET_ANY, SET_CIDR, SET_IDENTITY, SET_ISOLATED, SET_NAMES, cidr_port,
     port_key,
 };
 use crate::net::{Addr, Direction, proto};
@@ -25,6 +25,8 @@ pub trait Tables {
     fn grant_now(&self) -> GrantTime;
     /// True for a resolver whose answers are learned (`TRUSTED_RESOLVERS`).
     fn trusted_resolver(&self, addr: &Addr, port: u16) -> bool;
+    /// Entry of `SERVICES`.
+    fn service(&self, key: &ServiceKey) -> Option<&Backends>;
     /// Hides a number from the optimiser, so that arithmetic is not turned into branches, nor a mask removed that
     /// the verifier needs. Only the BPF target has to do something.
     #[inline(always)]
@@ -340,6 +342,40 @@ pub fn decide<T: Tables>(tables: &T, endpoint: &Endpoint, question: &Question, o
     out.class = out.class.wrapping_add(zero);
     out.cookie = out.cookie.wrapping_add(zero);
     out.age = out.age.wrapping_add(zero);
+}
+
+/// [`decide`], where the destination may be a Service: then every backend has to be allowed, since nobody knows yet which
+/// one it will be. The reason tells the Service apart; class and cookie are those of the backend that decided.
+#[inline(always)]
+pub fn decide_service<T: Tables>(
+    tables: &T,
+    endpoint: &Endpoint,
+    question: &mut Question,
+    out: &mut Decision,
+) {
+    let key = ServiceKey { addr: question.remote, port: question.port as u32, proto: question.proto as u32 };
+    let asks = endpoint.flags & ENDPOINT_SERVICES != 0 && matches!(question.direction, Direction::Egress);
+    let backends = if asks { tables.service(&key) } else { None };
+    let Some(backends) = backends else {
+        decide(tables, endpoint, question, out);
+        return;
+    };
+    // Denied until a backend has been judged.
+    out.deny = DropReason::ServiceBackendDenied as u32 + endpoint.zero;
+    T::repeat(BACKENDS as u32, |i| {
+        if i >= backends.count {
+            return false;
+        }
+        let backend = &backends.slots[i as usize & (BACKENDS - 1)];
+        question.remote = backend.addr;
+        question.port = backend.port as u16;
+        out.deny = endpoint.zero;
+        decide(tables, endpoint, question, out);
+        if out.deny != 0 {
+            out.deny = DropReason::ServiceBackendDenied as u32 + endpoint.zero;
+        }
+        out.deny == 0
+    });
 }
 
 /// The classes to ask for and how many at most, four bits for each: 1 any, 2 the identity, 3 the longest CIDR, 4 and up

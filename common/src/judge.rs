@@ -5,13 +5,13 @@
 //! decision needs most of them.
 
 use crate::conntrack;
-use crate::decide::{Decision, Question, Tables, decide, set_of};
+use crate::decide::{Decision, Question, Tables, decide_service, set_of};
 use crate::ids::identity;
 use crate::maps::{
-    COOKIE_DNS, ENDPOINT_AUDIT, ENDPOINT_DNS_PORTS, ENDPOINT_LOOPBACK, Endpoint, FLOW_DNS, FLOW_TRUSTED,
+    COOKIE_DNS, ENDPOINT_AUDIT, ENDPOINT_DNS_PORTS, ENDPOINT_LOOPBACK, ENDPOINT_POD, Endpoint, FLOW_DNS, FLOW_TRUSTED,
     FlowKey, FlowValue, FragmentKey, FragmentPorts,
 };
-use crate::net::{Direction, proto};
+use crate::net::{Addr, Direction, proto};
 use crate::packet::{self, FRAGMENT_FIRST, FRAGMENT_LATER, Packet, Parsed};
 use crate::verdict::{DropReason, Verdict};
 pub use crate::work::{Judgement, Work, refusal};
@@ -35,6 +35,8 @@ pub trait State: Tables {
     fn insert_flow(&self, key: &FlowKey, value: &FlowValue) -> bool;
     /// Ports of a datagram's first fragment.
     fn fragment(&self, key: &FragmentKey) -> Option<FragmentPorts>;
+    /// Whether the address is one of the endpoint's own. Asked only for pods ([`ENDPOINT_POD`]).
+    fn owns(&self, endpoint: &Endpoint, addr: &Addr) -> bool;
     /// Remembers the ports of a first fragment.
     fn insert_fragment(&self, key: &FragmentKey, ports: &FragmentPorts);
     /// Jiffies now.
@@ -72,7 +74,7 @@ pub enum Next {
     Done,
     /// [`conclude`] with the decision that stands in the work (an exemption).
     Conclude,
-    /// [`decide`], then [`conclude`].
+    /// [`decide_service`], then [`conclude`].
     Decide,
 }
 
@@ -92,7 +94,7 @@ pub fn judge<P: Packet, S: State>(packet: &P, state: &S, endpoint: &Endpoint, wo
         return;
     }
     if matches!(next, Next::Decide) {
-        decide(state, endpoint, &work.question, &mut work.decision);
+        decide_service(state, endpoint, &mut work.question, &mut work.decision);
     }
     conclude(state, endpoint, work);
 }
@@ -122,6 +124,12 @@ fn find<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) -> Next {
         && let Some(next) = established(state, endpoint, work, &slot)
     {
         return next;
+    }
+    // Packets of known flows have the source that was checked when the flow began.
+    let sends = endpoint.flags & ENDPOINT_POD != 0 && matches!(work.direction, Direction::Egress);
+    if sends && !state.owns(endpoint, &work.key.local) {
+        work.judgement = Judgement::denied(endpoint, DropReason::InvalidSource);
+        return Next::Done;
     }
     ask(endpoint, work, work.direction)
 }
@@ -251,19 +259,27 @@ fn question(parsed: &Parsed, key: &FlowKey, origin: Direction) -> Question {
     Question { remote: key.remote, direction: origin, proto: parsed.proto, port }
 }
 
-/// The host's own addresses are as open as loopback: the same servers listen there.
+/// In `egret run` the host's own addresses are as open as loopback: the same servers listen there. A pod's node may
+/// always begin a flow to it: no policy can take away the probes.
 #[inline(always)]
 fn opens_host<S: Tables>(state: &S, endpoint: &Endpoint, question: &Question) -> bool {
-    endpoint.flags & ENDPOINT_LOOPBACK != 0 && state.identity(&question.remote) == Some(identity::HOST)
+    let probe = endpoint.flags & ENDPOINT_POD != 0 && matches!(question.direction, Direction::Ingress);
+    let opens = endpoint.flags & ENDPOINT_LOOPBACK != 0 || probe;
+    opens && state.identity(&question.remote) == Some(identity::HOST)
 }
 
 /// Decision of the connect and sendmsg hooks, which see a destination and no packet.
 #[inline(always)]
-pub fn judge_connect<S: Tables>(state: &S, endpoint: &Endpoint, question: &Question, out: &mut Decision) {
+pub fn judge_connect<S: Tables>(
+    state: &S,
+    endpoint: &Endpoint,
+    question: &mut Question,
+    out: &mut Decision,
+) {
     if endpoint.flags & ENDPOINT_LOOPBACK != 0 && question.remote.is_loopback() {
         return;
     }
-    decide(state, endpoint, question, out);
+    decide_service(state, endpoint, question, out);
     if out.deny != 0 && opens_host(state, endpoint, question) {
         out.deny = 0;
     }

@@ -46,6 +46,13 @@ pub const ENDPOINT_REPORT: u32 = 1 << 4;
 
 /// Some trusted resolver listens on another port than 53.
 pub const ENDPOINT_DNS_PORTS: u32 = 1 << 5;
+/// A pod behind an interface of its own: it may send from its own addresses only, and its node may always begin a flow to
+/// it (probes).
+pub const ENDPOINT_POD: u32 = 1 << 6;
+/// There are Services: a destination may stand for backends (`SERVICES`).
+pub const ENDPOINT_SERVICES: u32 = 1 << 7;
+/// Refused DNS queries are answered NXDOMAIN instead of REFUSED, where the program answers itself.
+pub const ENDPOINT_DNS_NXDOMAIN: u32 = 1 << 8;
 
 /// The direction is isolated: what no rule allows is denied.
 pub const SET_ISOLATED: u32 = 1;
@@ -259,6 +266,45 @@ pub struct ResolverKey {
     pub port: u64,
 }
 
+/// Key of `SERVICES`: where clients of a Service send.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ServiceKey {
+    /// A virtual address of the Service.
+    pub addr: Addr,
+    /// Its port.
+    pub port: u32,
+    /// IP protocol.
+    pub proto: u32,
+}
+
+/// One that a Service may send a client to.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Backend {
+    /// Its address.
+    pub addr: Addr,
+    /// The port there.
+    pub port: u32,
+    /// Zero.
+    pub pad: u32,
+}
+
+/// Backends of one Service port in the map; of several that policies cannot tell apart one stands for all.
+pub const BACKENDS: usize = 8;
+
+/// Value of `SERVICES`. No backend (or more different ones than fit) means: nobody may pass.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Backends {
+    /// How many of `slots` count.
+    pub count: u32,
+    /// Zero.
+    pub pad: u32,
+    /// The backends.
+    pub slots: [Backend; BACKENDS],
+}
+
 /// Key of `FRAGMENTS`.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -425,6 +471,7 @@ const _: () = {
     assert!(
         size_of::<Counter>() == 32 && size_of::<DestinationKey>() == 40 && size_of::<Destination>() == 56
     );
+    assert!(size_of::<ServiceKey>() == 24 && size_of::<Backends>() == 200);
     assert!(size_of::<SocketStamp>() == 28 && size_of::<Config>() == 16);
 };
 
@@ -452,6 +499,8 @@ mod pod {
         FlowKey,
         FlowValue,
         ResolverKey,
+        ServiceKey,
+        Backends,
         FragmentKey,
         FragmentPorts,
         QueryKey,

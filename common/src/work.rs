@@ -40,8 +40,10 @@ impl Judgement {
         forward: 1,
     };
 
+    /// Not let through, for this reason.
     #[inline(always)]
-    pub(crate) fn denied(endpoint: &Endpoint, reason: DropReason) -> Self {
+    #[must_use]
+    pub fn denied(endpoint: &Endpoint, reason: DropReason) -> Self {
         Self { verdict: refusal(endpoint) as u32, reason: reason as u32, fresh: 1, ..Self::PASS }
     }
 

@@ -58,7 +58,7 @@ fn run(skb: *mut __sk_buff, direction: Direction) -> Action {
     judge(&packet, &Maps, endpoint, &mut work);
     let mut question = 0;
     if work.judgement.flow_flags & FLOW_DNS as u32 != 0 {
-        question = dns::inspect(&packet, endpoint, &mut work);
+        question = dns::inspect::<false>(&packet, endpoint, &mut work);
     }
     emit::account(&packet, endpoint, &work, question);
     action(endpoint, &work)

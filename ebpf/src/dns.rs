@@ -32,9 +32,10 @@ const SEGMENTS: u32 = 16;
 /// Messages in one TCP segment that the filter looks at.
 const PIPELINED: u32 = 4;
 
-/// Looks at a packet of a DNS flow; a refused query changes the judgement. Returns the hash of the question, or 0.
+/// Looks at a packet of a DNS flow; a refused query changes the judgement. Returns the hash of the question, or 0. `TC`:
+/// for the programs at an interface, which have a scan memory of their own.
 #[inline(never)]
-pub fn inspect(packet: &Skb, endpoint: &Endpoint, work: &mut Work) -> u64 {
+pub fn inspect<const TC: bool>(packet: &Skb, endpoint: &Endpoint, work: &mut Work) -> u64 {
     if work.parsed.fragment != WHOLE {
         // A filter cannot read a message in pieces. Sockets do not send such: the hook is ahead of fragmentation.
         if matches!(work.direction, Direction::Egress) && endpoint.flags & ENDPOINT_QUERY_FILTER != 0 {
@@ -44,6 +45,19 @@ pub fn inspect(packet: &Skb, endpoint: &Endpoint, work: &mut Work) -> u64 {
     }
     let (offset, len) = work.parsed.payload();
     if len == 0 {
+        return 0;
+    }
+    if TC {
+        let Some(scratch) = maps::SCRATCH_TC.get_ptr_mut(0) else { return 0 };
+        // SAFETY: this CPU's memory; TC programs are not re-entered on their CPU.
+        let scratch = unsafe { &mut *scratch };
+        if matches!(work.direction, Direction::Egress) {
+            return ask(packet, endpoint, work, scratch, offset, len);
+        }
+        if is_answer(work) {
+            head(packet, scratch, work);
+            answer(packet, endpoint, scratch, offset, len);
+        }
         return 0;
     }
     if matches!(work.direction, Direction::Egress) {
@@ -58,17 +72,12 @@ pub fn inspect(packet: &Skb, endpoint: &Endpoint, work: &mut Work) -> u64 {
         if let Some(scratch) = maps::SCRATCH_EGRESS.get_ptr_mut(slot) {
             // SAFETY: this CPU's slot, held through the lock.
             let scratch = unsafe { &mut *scratch };
-            head(packet, scratch, work);
-            if !queries(packet, endpoint, scratch, offset, len) {
-                refuse(endpoint, &mut work.judgement);
-            }
-            question = scratch.event.question;
+            question = ask(packet, endpoint, work, scratch, offset, len);
         }
         scan::free_slot(slot);
         return question;
     }
-    if work.judgement.flow_flags & FLOW_TRUSTED as u32 != 0
-        && work.judgement.forward == 0
+    if is_answer(work)
         && let Some(scratch) = maps::SCRATCH_INGRESS.get_ptr_mut(0)
     {
         // SAFETY: ingress runs in softirq and is not re-entered on its CPU.
@@ -77,6 +86,22 @@ pub fn inspect(packet: &Skb, endpoint: &Endpoint, work: &mut Work) -> u64 {
         answer(packet, endpoint, scratch, offset, len);
     }
     0
+}
+
+/// Whether the packet comes from a resolver that is believed, on a flow that the endpoint began.
+#[inline(always)]
+fn is_answer(work: &Work) -> bool {
+    work.judgement.flow_flags & FLOW_TRUSTED as u32 != 0 && work.judgement.forward == 0
+}
+
+/// A packet to a resolver. Returns the hash of the question.
+#[inline(always)]
+fn ask(packet: &Skb, endpoint: &Endpoint, work: &mut Work, s: &mut Scratch, offset: u32, len: u32) -> u64 {
+    head(packet, s, work);
+    if !queries(packet, endpoint, s, offset, len) {
+        refuse(endpoint, &mut work.judgement);
+    }
+    s.event.question
 }
 
 #[inline(always)]
@@ -93,6 +118,7 @@ fn head(packet: &Skb, s: &mut Scratch, work: &Work) {
     // SAFETY: the context pointer that the kernel gave us.
     let owner = sock::stamp(unsafe { (*packet.skb).__bindgen_anon_2.sk }.cast());
     let owner = owner.as_deref().unwrap_or(&sock::UNSTAMPED);
+    s.base = packet.base;
     s.query.flow = work.key;
     s.event = DnsEvent {
         time: boot_ns(),
@@ -258,7 +284,7 @@ struct StreamMessage;
 impl PacketStep for StreamMessage {
     #[inline(always)]
     fn step(s: &mut Scratch, skb: *mut __sk_buff) -> bool {
-        let packet = Skb { skb, base: 0, zero: 0 };
+        let packet = Skb { skb, base: s.base, zero: 0 };
         let (mut at, mut size) = (s.cursor, s.found);
         if size == 0 {
             let Some(prefix) = packet.be16(at) else { return false };
@@ -453,7 +479,8 @@ impl PacketStep for Segment {
         // 6.1 does not learn from `rest != 0` that a size is at least 1: it does from a sum.
         let size = (scan::opaque(if rest > SCAN_MAX { SCAN_MAX } else { rest } - 1) & SCAN_MAX) + 1;
         // SAFETY: at most 4,096 bytes into a buffer of more.
-        let failed = unsafe { bpf_skb_load_bytes(skb.cast(), s.cursor, s.msg.as_mut_ptr().cast(), size) };
+        let from = s.base.wrapping_add(s.cursor);
+        let failed = unsafe { bpf_skb_load_bytes(skb.cast(), from, s.msg.as_mut_ptr().cast(), size) };
         if failed != 0 {
             return false;
         }

@@ -16,9 +16,11 @@ mod dns;
 mod emit;
 mod grant;
 mod maps;
+mod reply;
 mod scan;
 mod sock;
 mod tables;
+mod tc;
 mod test_run;
 
 #[cfg(not(test))]

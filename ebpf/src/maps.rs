@@ -19,6 +19,15 @@ pub static CONFIG: Global<maps::Config> =
 /// cgroup id -> endpoint id `[agent]`.
 #[btf_map]
 pub static ENDPOINT_BY_CGROUP: HashMap<u64, u32, 4096> = HashMap::new();
+/// Index of the interface on the host's side of a pod's veth -> endpoint id `[agent]`.
+#[btf_map]
+pub static ENDPOINT_BY_IFINDEX: HashMap<u32, u32, 4096> = HashMap::new();
+/// Address of a pod of this node -> endpoint id `[agent]`.
+#[btf_map]
+pub static ADDRESSES: HashMap<Addr, u32, 8192> = HashMap::new();
+/// (virtual address, port, protocol) -> backends `[agent]`.
+#[btf_map]
+pub static SERVICES: HashMap<maps::ServiceKey, maps::Backends, 16384> = HashMap::new();
 /// Endpoint id -> endpoint `[agent]`.
 #[btf_map]
 pub static ENDPOINTS: Array<maps::Endpoint, 4096> = Array::new();
@@ -79,6 +88,9 @@ pub static SCRATCH_EGRESS: PerCpuArray<dns::Scratch, 4> = PerCpuArray::new();
 /// Locks of the slots of `SCRATCH_EGRESS`.
 #[btf_map]
 pub static SCRATCH_LOCKS: PerCpuArray<u64, 4> = PerCpuArray::new();
+/// Scan memory of TC, in both directions: there it is not re-entered.
+#[btf_map]
+pub static SCRATCH_TC: PerCpuArray<dns::Scratch, 1> = PerCpuArray::new();
 /// Scan memory of cgroup ingress and of test runs.
 #[btf_map]
 pub static SCRATCH_INGRESS: PerCpuArray<dns::Scratch, 2> = PerCpuArray::new();

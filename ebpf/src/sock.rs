@@ -168,14 +168,17 @@ fn fast_answer(ctx: *mut bpf_sock_addr, remote: Addr, protocol: u8) -> i32 {
         return ALLOW;
     }
     let port = u16::from_be(port as u16);
-    let question = Question { remote, direction: Direction::Egress, proto: protocol, port };
+    let mut question = Question { remote, direction: Direction::Egress, proto: protocol, port };
     let zero = endpoint.zero;
     let mut decision = Decision { deny: zero, class: zero, cookie: zero, age: zero };
-    judge_connect(&Maps, endpoint, &question, &mut decision);
+    judge_connect(&Maps, endpoint, &mut question, &mut decision);
     // While an answer is on its way through the agent, the packet is dropped in silence: TCP's retry finds the grant.
     if decision.deny == 0 || pending(endpoint.id) {
         return ALLOW;
     }
+    // A Service's question ends with one of its backends; what was asked for is told.
+    question.remote = remote;
+    question.port = port;
     deny(endpoint, &question, &decision, owner.as_deref());
     // SAFETY: a helper with a number.
     unsafe { bpf_set_retval(-EPERM) };

@@ -10,8 +10,8 @@ use egret_common::{
     grant::{self, GrantTime},
     judge::{FlowSlot, State},
     maps::{
-        CidrKey, FlowKey, FlowValue, FragmentKey, FragmentPorts, GrantKey, Grants, ResolverKey, RuleChunk,
-        RuleKey, SuffixClasses,
+        Backends, CidrKey, Endpoint, FlowKey, FlowValue, FragmentKey, FragmentPorts, GrantKey, Grants,
+        ResolverKey, RuleChunk, RuleKey, ServiceKey, SuffixClasses,
     },
     net::Addr,
 };
@@ -55,6 +55,12 @@ impl Tables for Maps {
     #[inline(never)]
     fn trusted_resolver(&self, addr: &Addr, port: u16) -> bool {
         maps::TRUSTED_RESOLVERS.get_ptr(ResolverKey { addr: *addr, port: port as u64 }).is_some()
+    }
+
+    #[inline(always)]
+    fn service(&self, key: &ServiceKey) -> Option<&Backends> {
+        // SAFETY: an entry in use by a program is replaced, never changed in place, by the agent's update.
+        unsafe { maps::SERVICES.get(key) }
     }
 
     #[inline(always)]
@@ -113,6 +119,12 @@ impl State for Maps {
     fn fragment(&self, key: &FragmentKey) -> Option<FragmentPorts> {
         // SAFETY: copied at once.
         unsafe { maps::FRAGMENTS.get(key) }.copied()
+    }
+
+    #[inline(never)]
+    fn owns(&self, endpoint: &Endpoint, addr: &Addr) -> bool {
+        // SAFETY: copied at once.
+        unsafe { maps::ADDRESSES.get(addr) }.copied() == Some(endpoint.id)
     }
 
     #[inline(always)]

@@ -41,6 +41,17 @@ impl Arena {
     /// As [`Arena::load`], with a limit of drop events per second, reason and CPU.
     #[track_caller]
     pub fn load_limited(config_flags: u32, sizes: Sizes, events_per_second: u32) -> Self {
+        Self::load_with(config_flags, sizes, events_per_second, false)
+    }
+
+    /// As [`Arena::load`], with the programs of pods' interfaces.
+    #[track_caller]
+    pub fn load_pods(config_flags: u32, sizes: Sizes) -> Self {
+        Self::load_with(config_flags, sizes, u32::MAX, true)
+    }
+
+    #[track_caller]
+    fn load_with(config_flags: u32, sizes: Sizes, events_per_second: u32, pods: bool) -> Self {
         let lock = Lock::shared();
         residue::ensure_bpffs();
         let home = Home::enter();
@@ -52,6 +63,7 @@ impl Arena {
             events_per_second,
             sizes,
             adopt: false,
+            pods,
         };
         let mut datapath = Datapath::load(&options).unwrap_or_else(|error| panic!("{error}"));
         datapath.bind_cgroup(home.path(), ENDPOINT).unwrap_or_else(|error| panic!("{error}"));

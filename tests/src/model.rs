@@ -16,8 +16,9 @@ use egret_common::{
     ids::{ClassId, EndpointId, SetId},
     judge::{self, FlowSlot, State, Work},
     maps::{
-        CONFIG_EVENTS, DestinationKey, ENDPOINT_REJECT, ENDPOINT_REPORT, Endpoint, FLOW_DNS, FlowKey,
-        FlowValue, FragmentKey, FragmentPorts, GrantKey, Grants, QueryKey, RuleChunk, RuleKey,
+        Backends, CONFIG_EVENTS, DestinationKey, ENDPOINT_REJECT, ENDPOINT_REPORT, Endpoint, FLOW_DNS,
+        FlowKey, FlowValue, FragmentKey, FragmentPorts, GrantKey, Grants, QueryKey, RuleChunk, RuleKey,
+        ServiceKey,
     },
     net::{Addr, Direction, proto},
     packet::{Bytes, Packet},
@@ -257,6 +258,10 @@ impl Tables for Model {
         self.view().trusted_resolver(addr, port)
     }
 
+    fn service(&self, key: &ServiceKey) -> Option<&Backends> {
+        self.desired.services.get(key)
+    }
+
     fn grants_overflowed(&self, _: EndpointId) -> bool {
         self.map_full.0 != 0 && self.jiffies.saturating_sub(self.map_full.0) < 60 * self.hz
     }
@@ -290,6 +295,10 @@ impl State for Model {
 
     fn fragment(&self, key: &FragmentKey) -> Option<FragmentPorts> {
         self.fragments.borrow().get(key).copied()
+    }
+
+    fn owns(&self, endpoint: &Endpoint, addr: &Addr) -> bool {
+        self.desired.addresses.get(addr) == Some(&endpoint.id)
     }
 
     fn insert_fragment(&self, key: &FragmentKey, ports: &FragmentPorts) {

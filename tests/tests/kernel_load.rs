@@ -15,13 +15,13 @@ use egret_common::{
 use egret_tests::arena::{self, Arena};
 use egret_tests::wait;
 
-const PROGRAMS: usize = 9;
+const PROGRAMS: usize = 11;
 /// Flags stand in read-only data: what they switch off, the verifier does not look at.
 const EVERYTHING: u32 = CONFIG_EVENTS | CONFIG_SLOW_PATTERNS;
 
 #[test]
 fn every_program_loads_with_the_sizes_of_a_node() {
-    let arena = Arena::load(EVERYTHING, Sizes::node());
+    let arena = Arena::load_pods(EVERYTHING, Sizes::node());
     let programs = arena.verified_instructions();
     assert!(programs.len() == PROGRAMS && programs.iter().all(|(_, count)| *count > 0), "{programs:?}");
     assert!([100, 250, 300, 1000].contains(&arena.hz()));
@@ -68,8 +68,15 @@ fn l_a02_attached_programs_are_ours_and_removing_the_pins_detaches_them() {
 fn a_failed_load_leaves_no_pins() {
     let sizes = Sizes { grants: 0, ..Sizes::run() };
     let dir = arena::fresh_dir();
-    let options =
-        Options { dir, cgroup_level: 1, config_flags: 0, events_per_second: 1, sizes, adopt: false };
+    let options = Options {
+        dir,
+        cgroup_level: 1,
+        config_flags: 0,
+        events_per_second: 1,
+        sizes,
+        adopt: false,
+        pods: true,
+    };
     let error = Datapath::load(&options).expect_err("no map has no entries").to_string();
     assert!(error.contains("GRANTS"), "{error}");
     assert!(!options.dir.exists());
@@ -83,7 +90,7 @@ fn verifier_budget() {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden/verifier-budget.txt");
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel's release");
     let release = release.split('.').take(2).collect::<Vec<_>>().join(".");
-    let counts = Arena::load(EVERYTHING, Sizes::run()).verified_instructions();
+    let counts = Arena::load_pods(EVERYTHING, Sizes::run()).verified_instructions();
     let mut budgets = read(include_str!("../golden/verifier-budget.txt"));
     if std::env::var_os("EGRET_UPDATE_GOLDEN").is_some() {
         let with_headroom = counts.iter().map(|(name, count)| ((*name).to_owned(), headroom(*count)));

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use egret_common::{
     ids::{ClassId, EndpointId},
-    maps::{CidrKey, Endpoint, ResolverKey, RuleChunk, RuleKey, SuffixClasses},
+    maps::{Backends, CidrKey, Endpoint, ResolverKey, RuleChunk, RuleKey, ServiceKey, SuffixClasses},
     net::Addr,
 };
 
@@ -46,6 +46,10 @@ pub struct Desired {
     pub name_exact: BTreeMap<Name, ClassId>,
     /// `NAME_SUFFIX`.
     pub name_suffix: BTreeMap<Suffix, SuffixClasses>,
+    /// `ADDRESSES`: who owns an address of this node's pods.
+    pub addresses: BTreeMap<Addr, EndpointId>,
+    /// `SERVICES`.
+    pub services: BTreeMap<ServiceKey, Backends>,
     /// `RULES`.
     pub rules: BTreeMap<RuleKey, RuleChunk>,
     /// `TRUSTED_RESOLVERS`.

@@ -67,13 +67,12 @@ impl Keeper {
             mode: if self.setting.flags & ENDPOINT_AUDIT != 0 { "audit" } else { "enforce" }.into(),
             endpoints_ready: self.registry.iter().filter(held).count(),
             endpoints: self.registry.iter().count(),
-            identities: self.picture.labels.len(),
+            identities: self.objects.labels().count(),
             policies: self.objects.policies().count(),
             revision: self.revision,
             resolvers: self
                 .picture
-                .world(&self.setting.trusted)
-                .resolvers
+                .resolvers(&self.setting.trusted)
                 .iter()
                 .map(ToString::to_string)
                 .collect(),
@@ -148,8 +147,8 @@ impl Keeper {
 
     fn identities(&self) -> Vec<api::Identity> {
         let reserved = RESERVED.map(|(id, label)| api::Identity { id, labels: vec![label.to_owned()] });
-        let pods = self.picture.labels.iter().map(|(id, labels)| api::Identity {
-            id: *id,
+        let pods = self.objects.labels().map(|(id, labels)| api::Identity {
+            id,
             labels: labels.iter().map(|(key, value)| format!("k8s:{key}={value}")).collect(),
         });
         reserved.into_iter().chain(pods).collect()

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use egret_common::ids::EndpointId;
-use egret_core::compile::EndpointSpec;
+use egret_core::compile::{EndpointSpec, addr};
+use egret_core::state::Wiring;
 
 use super::keeper::Keeper;
 use super::registry::{Entry, Gone, Held};
@@ -23,7 +24,8 @@ impl Keeper {
         self.find();
         let world = self.picture.world(&self.setting.trusted);
         let specs = self.specs();
-        match self.learner.state_mut().update(world, specs, now()) {
+        let wiring = self.wiring();
+        match self.learner.state_mut().update(world, specs, wiring, now()) {
             Ok((ops, grants)) => {
                 self.refused = None;
                 self.revision += u64::from(!ops.is_empty());
@@ -40,12 +42,24 @@ impl Keeper {
         self.registry.iter().map(|entry| self.spec(entry)).collect()
     }
 
+    /// What goes into the maps as it is.
+    pub(super) fn wiring(&self) -> Wiring {
+        let owned = |entry: &Entry| {
+            let id = entry.id;
+            entry.pod.ips.iter().map(move |ip| (addr(*ip), id)).collect::<Vec<_>>()
+        };
+        Wiring {
+            addresses: self.registry.iter().flat_map(owned).collect(),
+            services: self.picture.services(),
+        }
+    }
+
     fn spec(&self, entry: &Entry) -> EndpointSpec {
         let cgroup = match &entry.held {
             Ok(held) => held.cgroup.is_some(),
             Err(_) => matches!(Wish::of(&entry.pod.annotations), Ok(Wish::Cgroup(_))),
         };
-        entry.pod.spec(entry.id, self.setting.flags, cgroup, self.setting.lifetime)
+        self.picture.spec(&entry.pod, entry.id, self.setting.flags, cgroup, self.setting.lifetime)
     }
 
     /// Looks for pods that are not found yet, and at places that may be gone.

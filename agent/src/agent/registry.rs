@@ -157,6 +157,7 @@ mod tests {
             identity: 256,
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
+            ports: BTreeMap::new(),
             policies: Vec::new(),
         }
     }

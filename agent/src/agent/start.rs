@@ -8,7 +8,7 @@ use egret_core::compile::{CompileError, EndpointSpec, World};
 use egret_core::desired::{Desired, diff};
 use egret_core::dns::cache::Limits;
 use egret_core::dns::lifetime::Lifetime;
-use egret_core::state::{Saved, State};
+use egret_core::state::{Saved, State, Wiring};
 
 use super::keeper::{Keeper, Setting};
 use super::objects::Objects;
@@ -105,7 +105,7 @@ impl Parts {
         let last_set = datapath.last_set(&datapath.content());
         let world = picture.world(&setting.trusted);
         let (dns, flows) = (datapath.take_dns_ring(), datapath.take_flow_ring());
-        let empty = state(world, Vec::new(), None, 0).map_err(unfit)?.0;
+        let empty = state(world, Vec::new(), Wiring::default(), None, 0).map_err(unfit)?.0;
         let learner = Learner::new(empty, None);
         let mut keeper = Keeper {
             setting,
@@ -128,7 +128,8 @@ impl Parts {
         keeper.find();
         let world = keeper.picture.world(&keeper.setting.trusted);
         let saved = earlier.as_ref().map(|earlier| &earlier.state);
-        let (state, resumed) = state(world, keeper.specs(), saved, last_set).map_err(unfit)?;
+        let (state, resumed) =
+            state(world, keeper.specs(), keeper.wiring(), saved, last_set).map_err(unfit)?;
         if keeper.setting.adopted && !resumed {
             tell::line("what earlier agents learned cannot be read: names must be looked up again");
             keeper.datapath.purge(&|_| true, &[]);
@@ -142,16 +143,18 @@ impl Parts {
 fn state(
     world: World,
     specs: Vec<EndpointSpec>,
+    wiring: Wiring,
     saved: Option<&Saved>,
     last_set: u32,
 ) -> Result<(State, bool), CompileError> {
     let limits = Limits::default();
     if let Some(saved) = saved
-        && let Some(state) = State::resume(world.clone(), specs.clone(), limits, saved, last_set)?
+        && let Some(state) =
+            State::resume(world.clone(), specs.clone(), wiring.clone(), limits, saved, last_set)?
     {
         return Ok((state, true));
     }
-    let state = State::resume(world, specs, limits, &Saved::default(), last_set)?;
+    let state = State::resume(world, specs, wiring, limits, &Saved::default(), last_set)?;
     // Nothing saved is always readable.
     state
         .map(|state| (state, false))
@@ -172,6 +175,7 @@ fn load(args: &AgentArgs) -> Result<(Datapath, Desired), Refusal> {
         events_per_second: EVENTS,
         sizes: Sizes::node(),
         adopt: true,
+        pods: true,
     };
     let datapath = Datapath::load(&options).map_err(|error| {
         let remedy = match error {

@@ -4,7 +4,9 @@ use std::io;
 
 use aya::maps::{Array, HashMap, LpmTrie, Map, MapError, lpm_trie::Key};
 use egret_common::{
-    maps::{CidrKey, Endpoint, NAME_CAP, ResolverKey, RuleChunk, RuleKey, SuffixClasses},
+    maps::{
+        Backends, CidrKey, Endpoint, NAME_CAP, ResolverKey, RuleChunk, RuleKey, ServiceKey, SuffixClasses,
+    },
     net::Addr,
 };
 use egret_core::desired::{Entry, MapOp, Suffix};
@@ -45,6 +47,10 @@ impl Datapath {
             Entry::NameSuffix(suffix, classes) => {
                 trie::<[u8; 256], SuffixClasses>(map, &suffix_key(suffix)?, put.then_some(classes))
             }
+            Entry::Address(addr, endpoint) => hash::<Addr, u32>(map, addr, put.then_some(endpoint)),
+            Entry::Service(key, backends) => {
+                hash::<ServiceKey, Backends>(map, key, put.then_some(backends.as_ref()))
+            }
             Entry::Endpoint(endpoint) => {
                 let mut array = Array::<_, Endpoint>::try_from(map).map_err(io_error)?;
                 let value = if put { *endpoint } else { Endpoint::default() };
@@ -62,6 +68,8 @@ fn map_of(entry: &Entry) -> &'static str {
         Entry::Identity(..) => "IDENTITIES",
         Entry::NameExact(..) => "NAME_EXACT",
         Entry::NameSuffix(..) => "NAME_SUFFIX",
+        Entry::Address(..) => "ADDRESSES",
+        Entry::Service(..) => "SERVICES",
         Entry::Endpoint(_) => "ENDPOINTS",
     }
 }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use aya::maps::{Array, LpmTrie, MapData};
 use egret_common::{
     ids::SetId,
-    maps::{CidrKey, Endpoint, NAME_CAP, ResolverKey, RuleChunk, RuleKey, SuffixClasses},
+    maps::{
+        Backends, CidrKey, Endpoint, NAME_CAP, ResolverKey, RuleChunk, RuleKey, ServiceKey, SuffixClasses,
+    },
     net::Addr,
 };
 use egret_core::{
@@ -32,7 +34,8 @@ impl Datapath {
             name_suffix: self.suffixes(),
             rules: self.entries::<RuleKey, RuleChunk>("RULES", sizes.rules).into_iter().collect(),
             resolvers: resolvers.into_iter().map(|(key, _)| key).collect(),
-            ..Desired::default()
+            addresses: self.entries::<Addr, u32>("ADDRESSES", 2 * sizes.interfaces).into_iter().collect(),
+            services: self.entries::<ServiceKey, Backends>("SERVICES", sizes.services).into_iter().collect(),
         }
     }
 

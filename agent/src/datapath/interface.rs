@@ -14,7 +14,7 @@ use super::{
 impl Datapath {
     /// Every interface that the programs know, with its endpoint.
     pub fn bound_interfaces(&self) -> Vec<(u32, u32)> {
-        self.entries("ENDPOINT_BY_IFINDEX", self.sizes.endpoints)
+        self.entries("ENDPOINT_BY_IFINDEX", self.sizes.interfaces)
     }
 
     /// Puts both programs on the interface, first in their chains, in the place of older ones of ours. To be called

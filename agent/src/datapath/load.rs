@@ -18,8 +18,11 @@ use super::{LoadError, Sizes, bpf_sys, cgroup_link::CgroupHook, hz, pins};
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("EGRET_BPF_OBJECT"));
 
 /// Maps that are pinned: what an agent that takes over needs, and what programs must not lose.
-pub(super) const MAPS: [&str; 18] = [
+pub(super) const MAPS: [&str; 21] = [
     "ENDPOINT_BY_CGROUP",
+    "ENDPOINT_BY_IFINDEX",
+    "ADDRESSES",
+    "SERVICES",
     "ENDPOINTS",
     "ENDPOINT_STATE",
     "IDENTITIES",
@@ -42,6 +45,9 @@ pub(super) const MAPS: [&str; 18] = [
 /// Programs that are never attached.
 const OWN: [&str; 2] = ["egret_grant", "egret_clock"];
 
+/// Programs at the host's side of a pod's veth: what the pod sends, what it gets.
+pub const POD: [&str; 2] = ["egret_from_pod", "egret_to_pod"];
+
 /// Lines of the verifier's log that an error shows.
 const LOG_LINES: usize = 12;
 
@@ -61,12 +67,16 @@ pub struct Options {
     pub sizes: Sizes,
     /// Go on with the maps that are pinned in `dir`, as far as they are there (`super::content` tells what they hold).
     pub adopt: bool,
+    /// Load the programs for interfaces of pods, too.
+    pub pods: bool,
 }
 
 /// The loaded programs and their maps. The only writer of the agent's maps. Dropping it detaches nothing.
 pub struct Datapath {
     pub(super) dir: PathBuf,
     pub(super) sizes: Sizes,
+    /// Names of the programs that are loaded.
+    programs: Vec<&'static str>,
     pub(super) ebpf: Ebpf,
     pub(super) dns_ring: Option<RingBuf<MapData>>,
     pub(super) flow_ring: Option<RingBuf<MapData>>,
@@ -106,7 +116,8 @@ impl Datapath {
 
     fn load_into(options: &Options, dir: PathBuf, hz: u32) -> Result<Self, LoadError> {
         let mut ebpf = create(options, options.adopt.then_some(&*dir), options.cgroup_level, hz)?;
-        load_programs(&mut ebpf)?;
+        let programs = program_names(options.pods);
+        load_programs(&mut ebpf, &programs)?;
         let mut map_ids = BTreeMap::new();
         for name in MAPS {
             let map = ebpf.map(name).ok_or(LoadError::Missing { kind: "map", name })?;
@@ -115,7 +126,7 @@ impl Datapath {
             let id = pinned.and_then(|()| Ok(MapInfo::from_pin(&path).map_err(io::Error::other)?.id()));
             map_ids.insert(name, id.map_err(|error| LoadError::Pin { path, error })?);
         }
-        for name in program_names() {
+        for name in &programs {
             pin_program(&ebpf, name, &dir)?;
         }
         let dns_ring = Some(ring(&mut ebpf, "DNS_EVENTS")?);
@@ -123,7 +134,7 @@ impl Datapath {
         let dir = options.dir.clone();
         let (sizes, options) = (options.sizes, options.clone());
         let levels = BTreeMap::new();
-        Ok(Self { dir, sizes, ebpf, dns_ring, flow_ring, map_ids, levels, options, hz })
+        Ok(Self { dir, sizes, programs, ebpf, dns_ring, flow_ring, map_ids, levels, options, hz })
     }
 
     /// Directory of this instance.
@@ -141,7 +152,7 @@ impl Datapath {
     /// Every program with the number of instructions that the verifier walked; 0 if the kernel does not tell.
     pub fn verified_instructions(&self) -> Vec<(&'static str, u32)> {
         let count = |name| self.ebpf.program(name)?.info().ok()?.verified_instruction_count();
-        program_names().map(|name| (name, count(name).unwrap_or(0))).collect()
+        self.programs.iter().map(|name| (*name, count(name).unwrap_or(0))).collect()
     }
 
     /// Removes every pin of this instance: that detaches its programs. Foreign programs stay.
@@ -166,8 +177,9 @@ pub(super) const fn program_of(hook: CgroupHook) -> &'static str {
     }
 }
 
-fn program_names() -> impl Iterator<Item = &'static str> {
-    OWN.into_iter().chain(CgroupHook::ALL.map(program_of))
+fn program_names(pods: bool) -> Vec<&'static str> {
+    let pods = if pods { &POD[..] } else { &[] };
+    OWN.into_iter().chain(CgroupHook::ALL.map(program_of)).chain(pods.iter().copied()).collect()
 }
 
 /// Maps and programs of the object, not loaded yet. With `pins` the maps are those that are pinned there; what is not is
@@ -206,14 +218,14 @@ fn check_sizes(entries: &[(&'static str, u32)], pins: &Path) -> Result<(), LoadE
 }
 
 /// Loads all programs, each in a thread of its own: the verifier takes up to a second for one.
-fn load_programs(ebpf: &mut Ebpf) -> Result<(), LoadError> {
-    if let Some(name) = program_names().find(|name| ebpf.program(name).is_none()) {
+fn load_programs(ebpf: &mut Ebpf, names: &[&'static str]) -> Result<(), LoadError> {
+    if let Some(name) = names.iter().find(|name| ebpf.program(name).is_none()) {
         return Err(LoadError::Missing { kind: "program", name });
     }
     std::thread::scope(|scope| {
         let ours = ebpf
             .programs_mut()
-            .filter_map(|(name, program)| Some((program_names().find(|ours| *ours == name)?, program)));
+            .filter_map(|(name, program)| Some((*names.iter().find(|ours| **ours == name)?, program)));
         let loads: Vec<_> =
             ours.map(|(name, program)| (name, scope.spawn(move || load_program(program, name)))).collect();
         let done = |(name, load): (_, std::thread::ScopedJoinHandle<'_, _>)| {

@@ -25,7 +25,7 @@ mod test_run;
 mod testing;
 
 pub use error::{ApplyError, AttachError, LoadError, Mismatch, RunError};
-pub use load::{Datapath, Options};
+pub use load::{Datapath, Options, POD};
 pub use pins::{Instance, ROOT, instances, remove};
 pub use read::{CounterRow, Lost, MapFill};
 pub use ring::{DnsRecord, Record, Ring};

@@ -7,6 +7,10 @@ pub struct Sizes {
     pub endpoints: u32,
     /// `ENDPOINT_BY_CGROUP`.
     pub cgroups: u32,
+    /// `ENDPOINT_BY_IFINDEX`; `ADDRESSES` has two for each.
+    pub interfaces: u32,
+    /// `SERVICES`.
+    pub services: u32,
     /// `IDENTITIES`.
     pub identities: u32,
     /// `CIDR_CLASSES`.
@@ -38,6 +42,8 @@ impl Sizes {
         Self {
             endpoints: 2,
             cgroups: 16,
+            interfaces: 1,
+            services: 1,
             identities: 1024,
             cidrs: 16_384,
             names: 16_384,
@@ -58,6 +64,8 @@ impl Sizes {
         Self {
             endpoints: 4096,
             cgroups: 4096,
+            interfaces: 4096,
+            services: 16_384,
             identities: 65_536,
             cidrs: 65_536,
             names: 16_384,
@@ -73,13 +81,16 @@ impl Sizes {
     }
 
     /// Map and entries, for the maps whose size may change.
-    pub(super) fn entries(&self) -> [(&'static str, u32); 16] {
+    pub(super) fn entries(&self) -> [(&'static str, u32); 19] {
         let slots = 2 * egret_common::verdict::REASON_SLOTS;
         [
             ("ENDPOINTS", self.endpoints),
             ("ENDPOINT_STATE", self.endpoints),
             ("COUNTERS", self.endpoints * slots),
             ("ENDPOINT_BY_CGROUP", self.cgroups),
+            ("ENDPOINT_BY_IFINDEX", self.interfaces),
+            ("ADDRESSES", 2 * self.interfaces),
+            ("SERVICES", self.services),
             ("IDENTITIES", self.identities),
             ("CIDR_CLASSES", self.cidrs),
             ("NAME_EXACT", self.names),

@@ -53,6 +53,7 @@ impl Cell {
             events_per_second: EVENTS,
             sizes: Sizes::run(),
             adopt: false,
+            pods: false,
         };
         Datapath::load(&options).map_err(|error| {
             let remedy = match error {

@@ -222,14 +222,14 @@ impl Watch {
         let grants = self.datapath.grants().into_iter().collect();
         let view = View { desired: self.learner.state().desired(), grants: &grants, now: now() };
         silent.retain(|e| {
-            let question = Question {
+            let mut question = Question {
                 remote: e.remote,
                 direction: Direction::Egress,
                 proto: e.proto,
                 port: e.remote_port,
             };
             let mut decision = Decision::default();
-            judge_connect(&view, endpoint, &question, &mut decision);
+            judge_connect(&view, endpoint, &mut question, &mut decision);
             decision.deny != 0
         });
         silent

@@ -85,7 +85,9 @@ pub struct Scratch {
     pub(super) name_end: u32,
     pub(super) name_done: u32,
     pub(super) options_end: u32,
-    /// For the caller's own loops: where it is.
+    /// Bytes of the packet before its network header, for the caller's own loops.
+    pub base: u32,
+    /// For the caller's own loops: where it is, from the network header on.
     pub cursor: u32,
     /// For the caller's own loops: where it ends.
     pub cursor_end: u32,
@@ -165,6 +167,7 @@ impl Scratch {
             name_end: 0,
             name_done: 0,
             options_end: 0,
+            base: 0,
             cursor: 0,
             cursor_end: 0,
             found: 0,

@@ -14,6 +14,19 @@ pub(super) fn transport(source: IpAddr, destination: IpAddr, protocol: u8, segme
     !fold(total)
 }
 
+/// Whether the checksums of an IP packet (IPv4 without options, or IPv6 without extension headers) and of its TCP, UDP
+/// or ICMP part are right.
+pub fn is_sound(packet: &[u8]) -> bool {
+    let Some(seen) = crate::servers::dissect(packet.to_vec()) else { return false };
+    let at = if seen.source.is_ipv4() { 20 } else { 40 };
+    let Some((header, segment)) = packet.split_at_checked(at) else { return false };
+    let upper = match seen.protocol {
+        1 => internet(segment),
+        protocol => transport(seen.source, seen.destination, protocol, segment),
+    };
+    upper == 0 && (seen.source.is_ipv6() || internet(header) == 0)
+}
+
 /// CRC32c as SCTP sends it: least significant byte first.
 pub(super) fn crc32c(bytes: &[u8]) -> [u8; 4] {
     let mut crc = !0u32;

@@ -8,6 +8,6 @@ mod ext;
 mod random;
 
 pub use build::{Frame, L4, Packet, tcp};
-pub use checksum::internet;
+pub use checksum::{internet, is_sound};
 pub use ext::Ext;
 pub use random::{Rng, mutate, random_bytes, random_dns, random_packet};

@@ -6,8 +6,8 @@ use std::{
 };
 
 use egret_common::{
-    ids::ClassId,
-    maps::{Endpoint, ResolverKey, RuleChunk, RuleKey, SuffixClasses},
+    ids::{ClassId, EndpointId},
+    maps::{Backends, Endpoint, ResolverKey, RuleChunk, RuleKey, ServiceKey, SuffixClasses},
     net::Addr,
 };
 
@@ -29,6 +29,10 @@ pub enum Entry {
     NameExact(Name, ClassId),
     /// `NAME_SUFFIX`.
     NameSuffix(Suffix, SuffixClasses),
+    /// `ADDRESSES`.
+    Address(Addr, EndpointId),
+    /// `SERVICES`.
+    Service(ServiceKey, Box<Backends>),
     /// `ENDPOINTS`, at the endpoint's id.
     Endpoint(Endpoint),
 }
@@ -51,6 +55,8 @@ pub fn diff(old: &Desired, new: &Desired) -> Vec<MapOp> {
     put(&mut ops, &old.cidrs, &new.cidrs, |k, v| Entry::Cidr(*k, *v));
     ops.extend(new.resolvers.difference(&old.resolvers).map(|r| MapOp::Put(Entry::Resolver(*r))));
     put(&mut ops, &old.identities, &new.identities, |k, v| Entry::Identity(*k, *v));
+    put(&mut ops, &old.services, &new.services, |k, v| Entry::Service(*k, Box::new(*v)));
+    put(&mut ops, &old.addresses, &new.addresses, |k, v| Entry::Address(*k, *v));
     let mut changed_names = names(old, new);
     let (known, fresh): (Vec<_>, Vec<_>) = changed_names.drain(..).partition(|op| is_known(old, op));
     ops.extend(fresh);
@@ -59,6 +65,8 @@ pub fn diff(old: &Desired, new: &Desired) -> Vec<MapOp> {
     delete(&mut ops, &old.endpoints, &new.endpoints, |_, v| Entry::Endpoint(*v));
     delete(&mut ops, &old.name_exact, &new.name_exact, |k, v| Entry::NameExact(k.clone(), *v));
     delete(&mut ops, &old.name_suffix, &new.name_suffix, |k, v| Entry::NameSuffix(k.clone(), *v));
+    delete(&mut ops, &old.addresses, &new.addresses, |k, v| Entry::Address(*k, *v));
+    delete(&mut ops, &old.services, &new.services, |k, v| Entry::Service(*k, Box::new(*v)));
     delete(&mut ops, &old.identities, &new.identities, |k, v| Entry::Identity(*k, *v));
     ops.extend(old.resolvers.difference(&new.resolvers).map(|r| MapOp::Delete(Entry::Resolver(*r))));
     delete(&mut ops, &old.cidrs, &new.cidrs, |k, v| Entry::Cidr(*k, *v));
@@ -133,6 +141,12 @@ impl fmt::Display for Entry {
             Entry::NameSuffix(s, c) => {
                 let text: String = s.0.chars().rev().collect();
                 write!(f, "NAME_SUFFIX *{text} -> one {:#x}, more {:#x}", c.one, c.more)
+            }
+            Entry::Address(a, endpoint) => write!(f, "ADDRESSES {} -> {endpoint}", ip(a)),
+            Entry::Service(k, backends) => {
+                write!(f, "SERVICES {} port {} protocol {} ->", ip(&k.addr), k.port, k.proto)?;
+                let backends = backends.slots.iter().take(backends.count as usize);
+                backends.into_iter().try_for_each(|b| write!(f, " {} port {};", ip(&b.addr), b.port))
             }
             Entry::Endpoint(e) => write!(
                 f,

@@ -6,7 +6,7 @@ use egret_common::{
     decide::Tables,
     grant::GrantTime,
     ids::{ClassId, EndpointId, SetId},
-    maps::{CidrKey, GrantKey, Grants, ResolverKey, RuleChunk, RuleKey},
+    maps::{Backends, CidrKey, GrantKey, Grants, ResolverKey, RuleChunk, RuleKey, ServiceKey},
     net::Addr,
 };
 
@@ -51,6 +51,10 @@ impl Tables for View<'_> {
 
     fn trusted_resolver(&self, addr: &Addr, port: u16) -> bool {
         self.desired.resolvers.contains(&ResolverKey { addr: *addr, port: port.into() })
+    }
+
+    fn service(&self, key: &ServiceKey) -> Option<&Backends> {
+        self.desired.services.get(key)
     }
 
     fn grants_overflowed(&self, _: EndpointId) -> bool {

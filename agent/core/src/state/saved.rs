@@ -11,7 +11,7 @@ use egret_common::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::State;
+use super::{State, Wiring};
 use crate::{
     compile::{self, Book, ClassKey, CompileError, EndpointSpec, Member, Role, World},
     dns::cache::{Cache, Limits},
@@ -84,6 +84,7 @@ impl State {
     pub fn resume(
         world: World,
         endpoints: Vec<EndpointSpec>,
+        wiring: Wiring,
         limits: Limits,
         saved: &Saved,
         last_set: SetId,
@@ -96,9 +97,11 @@ impl State {
         if book.classes() != saved.classes.len() {
             return Ok(None);
         }
-        let compiled = compile::compile(&world, &endpoints, &mut book)?;
+        let mut compiled = compile::compile(&world, &endpoints, &mut book)?;
+        wiring.enter(&mut compiled.desired);
         let ruled = book.classes();
-        let mut state = Self { world, endpoints, book, compiled, caches: Default::default(), limits, ruled };
+        let caches = Default::default();
+        let mut state = Self { world, endpoints, book, compiled, wiring, caches, limits, ruled };
         for (id, name, address, expires) in &saved.told {
             if let Ok(name) = Name::parse(name) {
                 let cache = state.caches.entry(*id).or_insert_with(|| Cache::new(limits));
@@ -160,7 +163,14 @@ mod tests {
         assert!(saved.classes.len() >= ALLOW.len(), "{saved:?}");
         // Other policies first: whatever comes up, the old numbers stand.
         for allow in [&ALLOW[..], &["new.example", "a.example"], &[]] {
-            let new = State::resume(world(), vec![endpoint(allow)], Limits::default(), &saved, 40);
+            let new = State::resume(
+                world(),
+                vec![endpoint(allow)],
+                Wiring::default(),
+                Limits::default(),
+                &saved,
+                40,
+            );
             let new = new.expect("compiles").expect("readable");
             for place in 0..saved.classes.len() {
                 assert_eq!(new.book.class_at(place), old.book.class_at(place));
@@ -171,7 +181,14 @@ mod tests {
             assert_eq!(new.save().classes[..saved.classes.len()], saved.classes);
         }
         let number = |state: &State| state.desired().name_exact.get(&name).copied();
-        let new = State::resume(world(), vec![endpoint(&["a.example"])], Limits::default(), &saved, 0);
+        let new = State::resume(
+            world(),
+            vec![endpoint(&["a.example"])],
+            Wiring::default(),
+            Limits::default(),
+            &saved,
+            0,
+        );
         // In the old process `**` was a reason too: the class differs, and so does its number.
         assert_ne!(number(&new.expect("compiles").expect("readable")), number(&old));
     }
@@ -180,11 +197,13 @@ mod tests {
     fn what_cannot_be_read_is_not_gone_on_with() {
         let mut saved = state(&ALLOW).save();
         saved.classes[1] = vec![("a..b".into(), SavedRole::Opens)];
-        let resumed = State::resume(world(), Vec::new(), Limits::default(), &saved, 0).expect("compiles");
+        let resumed = State::resume(world(), Vec::new(), Wiring::default(), Limits::default(), &saved, 0)
+            .expect("compiles");
         assert!(resumed.is_none());
         let mut saved = state(&ALLOW).save();
         saved.classes[1] = saved.classes[0].clone();
-        let resumed = State::resume(world(), Vec::new(), Limits::default(), &saved, 0).expect("compiles");
+        let resumed = State::resume(world(), Vec::new(), Wiring::default(), Limits::default(), &saved, 0)
+            .expect("compiles");
         assert!(resumed.is_none(), "two places for one class");
     }
 }
