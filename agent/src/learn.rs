@@ -4,6 +4,8 @@
 //! the kernel. Bounded in every direction, since workloads decide what is asked.
 
 mod asked;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod told;
 
 use std::collections::{BTreeMap, BTreeSet};

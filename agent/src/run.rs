@@ -6,8 +6,6 @@
 mod banner;
 mod cell;
 mod describe;
-#[cfg(test)]
-mod fixture;
 mod leftovers;
 mod live;
 mod output;

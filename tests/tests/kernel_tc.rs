@@ -80,17 +80,22 @@ impl Lab {
                 Some(bpf_sys::link_create_tcx(program.as_fd(), place.ifindex, kind).expect("attached"))
             }),
             Method::Clsact => {
-                let pin = self.pins.join("other");
-                bpf_sys::pin(program.as_fd(), &pin).expect("pinned");
-                let side = if hook == TcHook::FromPod { "ingress" } else { "egress" };
-                self.tc(&["qdisc", "add", "dev", "v0", "clsact"]);
-                let shown = pin.display().to_string();
-                let add = ["filter", "add", "dev", "v0", side, "pref", "1", "bpf", "da", "pinned", &shown];
-                assert!(self.tc(&add), "the neighbour's filter");
-                fs::remove_file(pin).expect("unpinned");
+                self.foreign_for(hook, returns, "all");
                 None
             }
         }
+    }
+
+    /// Another tool's filter, for packets of one protocol.
+    fn foreign_for(&self, hook: TcHook, returns: u32, protocol: &str) {
+        let pin = self.pins.join("other");
+        bpf_sys::pin(load("other", returns).as_fd(), &pin).expect("pinned");
+        let side = if hook == TcHook::FromPod { "ingress" } else { "egress" };
+        self.tc(&["qdisc", "add", "dev", "v0", "clsact"]);
+        let add =
+            format!("filter add dev v0 {side} pref 1 protocol {protocol} bpf da pinned {}", pin.display());
+        assert!(self.tc(&add.split(' ').collect::<Vec<_>>()), "the neighbour's filter");
+        fs::remove_file(pin).expect("unpinned");
     }
 
     fn tc(&self, args: &[&str]) -> bool {
@@ -247,7 +252,9 @@ fn l_a02_pins_of_an_interface_that_is_gone_are_swept() {
     }
     let lab = Lab::new(Method::Tcx);
     let ours = load("egret_x", DROP);
-    TcHook::ALL.into_iter().for_each(|hook| drop(lab.put(hook, &ours).expect("attached")));
+    TcHook::ALL.into_iter().for_each(|hook| {
+        lab.put(hook, &ours).expect("attached");
+    });
     assert_eq!(tc::sweep(&lab.pins), 0, "both are in use");
     lab.unplug();
     // Before anybody has swept: a pin that stands in the way of a new interface with the same number.
@@ -299,11 +306,8 @@ fn l_a02_an_agent_that_died_while_moving_left_the_interface_closed() {
 fn a_filter_that_cannot_be_joined_is_named() {
     let lab = Lab::new(Method::Clsact);
     let hook = TcHook::FromPod;
-    lab.tc(&["qdisc", "add", "dev", "v0", "clsact"]);
-    let other =
-        ["filter", "add", "dev", "v0", "ingress", "pref", "1", "protocol", "ip", "matchall", "action", "ok"];
-    assert!(lab.tc(&other), "the neighbour's filter");
+    lab.foreign_for(hook, OK, "ip");
     let error = lab.put(hook, &load("egret_x", DROP)).expect_err("occupied");
-    assert!(matches!(&error, TcError::Occupied(m) if m.name == "matchall"), "{error}");
+    assert!(matches!(&error, TcError::Occupied(m) if m.name == "other"), "{error}");
     assert!(lab.passes(hook), "the other one's filter stays");
 }

@@ -116,7 +116,7 @@ pub enum TcError {
     /// The kernel lacks what clsact needs.
     #[error("the kernel has no {0}: load it (modprobe {0})")]
     NoModule(&'static str),
-    /// A filter of another kind holds the first priority.
+    /// A filter of another kind, or for one protocol, holds the first priority.
     #[error("{0} is in front and cannot be joined: have its owner give it another priority than 1")]
     Occupied(Member),
     /// Another tool uses the handle that is ours.

@@ -82,7 +82,7 @@ fn without_searches(asked: &BTreeSet<Name>, search: &[Name]) -> BTreeSet<Name> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::fixture::{destination, exchange, learner};
+    use crate::learn::fixture::{destination, exchange, learner};
     use egret_common::verdict::DropReason;
     use egret_core::policy::cilium;
 

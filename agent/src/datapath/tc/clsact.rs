@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use super::{Member, OURS, Place, TcError, TcHook, guard, kernel};
+use super::{Member, OURS, Place, TcError, TcHook, describe, guard, kernel};
 use crate::netlink::{self, Message, Netlink};
 
 /// The first priority there is.
@@ -104,7 +104,8 @@ fn add(
         let first = before.iter().find(|m| m.filter.is_some_and(|(priority, _)| priority == PRIORITY));
         match (error.raw_os_error(), first) {
             (Some(libc::ENOENT), _) => TcError::NoModule("cls_bpf"),
-            (_, Some(first)) if first.id == 0 => TcError::Occupied(first.clone()),
+            // A priority is for one kind of filter and one protocol.
+            (Some(libc::EINVAL), Some(first)) => TcError::Occupied(first.clone()),
             _ => TcError::Kernel { what: "adding a filter", error },
         }
     })
@@ -142,8 +143,9 @@ fn member(message: &Message) -> Option<Member> {
     let kind = netlink::attribute(attributes, TCA_KIND).map(netlink::text).unwrap_or_default();
     let options = netlink::attribute(attributes, TCA_OPTIONS).filter(|_| handle != 0)?;
     let id = netlink::attribute(options, TCA_BPF_ID).and_then(|v| netlink::u32_at(v, 0)).unwrap_or(0);
-    let name = netlink::attribute(options, TCA_BPF_NAME).filter(|_| kind == "bpf");
-    Some(Member { id, name: name.map(netlink::text).unwrap_or(kind), filter: Some((priority, handle)) })
+    // The program's own name: that of a filter may be anything.
+    let name = if id == 0 { kind } else { describe(id).name };
+    Some(Member { id, name, filter: Some((priority, handle)) })
 }
 
 fn has(member: &Member, handle: u32) -> bool {
