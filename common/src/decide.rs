@@ -4,9 +4,9 @@
 use crate::grant::{self, GrantTime};
 use crate::ids::{self, ClassId, EndpointId, SetId, identity};
 use crate::maps::{
-    BACKENDS, Backends, ENDPOINT_SERVICES, Endpoint, GRANT_SLOTS, Grants, MAX_CHUNKS, OUTCOME_ALLOW, OUTCOME_DENY, OUTCOME_NONE, PortRule,
-    RULES_PER_CHUNK, RuleChunk, RuleKey, ServiceKey, SET_ANY, SET_CIDR, SET_IDENTITY, SET_ISOLATED, SET_NAMES, cidr_port,
-    port_key,
+    BACKENDS, Backends, ENDPOINT_SERVICES, Endpoint, GRANT_SLOTS, Grants, MAX_CHUNKS, OUTCOME_ALLOW,
+    OUTCOME_DENY, PortRule, RULES_PER_CHUNK, RuleChunk, RuleKey, SET_ANY, SET_CIDR, SET_IDENTITY,
+    SET_ISOLATED, SET_NAMES, ServiceKey, cidr_port, port_key,
 };
 use crate::net::{Addr, Direction, proto};
 use crate::verdict::DropReason;
@@ -25,6 +25,11 @@ pub trait Tables {
     fn grant_now(&self) -> GrantTime;
     /// True for a resolver whose answers are learned (`TRUSTED_RESOLVERS`).
     fn trusted_resolver(&self, addr: &Addr, port: u16) -> bool;
+    /// Whether there may be Services; where not, the verifier leaves out what they cost.
+    #[inline(always)]
+    fn has_services(&self) -> bool {
+        true
+    }
     /// Entry of `SERVICES`.
     fn service(&self, key: &ServiceKey) -> Option<&Backends>;
     /// Hides a number from the optimiser, so that arithmetic is not turned into branches, nor a mask removed that
@@ -59,11 +64,22 @@ pub struct Question {
     pub port: u16,
 }
 
+/// What is asked, without the peer.
+#[derive(Clone, Copy, Debug)]
+pub struct What {
+    /// Where the flow begins.
+    pub direction: Direction,
+    /// IP protocol.
+    pub proto: u8,
+    /// As [`Question::port`].
+    pub port: u16,
+}
+
 /// The answer, with what an operator wants to know about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Decision {
     /// [`DropReason`] as a number; 0 = allowed.
-    pub deny: u32,
+    pub reason: u32,
     /// The class that decided, or under which the address is known.
     pub class: ClassId,
     /// Cookie of the rule that decided.
@@ -76,7 +92,7 @@ impl Decision {
     /// Why not; `None` = allowed.
     #[must_use]
     pub const fn reason(&self) -> Option<DropReason> {
-        DropReason::from_u8(self.deny as u8)
+        DropReason::from_u8(self.reason as u8)
     }
 }
 
@@ -89,17 +105,23 @@ pub fn decision_of<T: Tables>(tables: &T, endpoint: &Endpoint, question: &Questi
 
 /// What the classes said so far. Outcomes as words: the verifier follows those best.
 struct Tally<'a> {
-    question: &'a Question,
+    /// The peer, or the backend that is being judged.
+    remote: Addr,
     grants: Option<&'a Grants>,
-    now: GrantTime,
+    backends: Option<&'a Backends>,
     /// See [`candidates`].
     candidates: u64,
+    now: GrantTime,
     set: SetId,
+    features: u32,
+    port: u16,
+    proto: u8,
+    /// Backends that were begun.
+    begun: u8,
     /// [`Endpoint::zero`].
     zero: u32,
-    admin_rank: u32,
+    /// Rank << 2 | outcome: the least is the first match.
     admin: u32,
-    baseline_rank: u32,
     baseline: u32,
     /// 0 nothing, 1 allow, 2 deny: deny beats allow.
     normal: u32,
@@ -117,15 +139,14 @@ impl Tally<'_> {
     /// Adds what the next class that the remote may stand for says; false after the last one.
     #[inline(always)]
     fn candidate<T: Tables>(&mut self, tables: &T) -> bool {
-        let remote = &self.question.remote;
         let zero = self.zero;
         let i = T::opaque(self.candidates as u32 & 15);
         self.candidates >>= 4;
         let (class, expired) = match i {
-            0 => return false,
+            0 => return self.next_backend(),
             1 => (zero, zero),
-            2 => (tables.identity(remote).unwrap_or(identity::WORLD), zero),
-            3 => (tables.cidr_class(self.set, remote).unwrap_or(ABSENT), zero),
+            2 => (tables.identity(&self.remote).unwrap_or(identity::WORLD), zero),
+            3 => (tables.cidr_class(self.set, &self.remote).unwrap_or(ABSENT), zero),
             _ => {
                 let Some(grants) = self.grants else { return false };
                 let slot = grants.slots[(i as usize - 4) & (GRANT_SLOTS - 1)];
@@ -142,10 +163,30 @@ impl Tally<'_> {
         true
     }
 
+    /// Where the destination is a Service: goes on to the next backend if the one before may be reached. Grants are not
+    /// asked: no name opens an address of the cluster.
+    #[inline(always)]
+    fn next_backend(&mut self) -> bool {
+        let Some(backends) = self.backends else { return false };
+        let (zero, begun) = (self.zero, self.begun as u32);
+        if begun >= backends.count || (begun != 0 && !matches!(self.outcome(), Some(true))) {
+            return false;
+        }
+        let backend = &backends.slots[begun as usize & (BACKENDS - 1)];
+        self.remote = backend.addr;
+        self.port = backend.port as u16;
+        self.begun = (begun + 1) as u8;
+        self.candidates = candidates(self.features, self.port, false).0;
+        self.admin = !zero << 2;
+        self.baseline = !zero << 2;
+        self.normal = zero;
+        true
+    }
+
     /// Adds what one class says; `expired`: ticks since the grant ended, 0 = live or not a name.
     #[inline(always)]
     fn consider<T: Tables>(&mut self, tables: &T, class: ClassId, expired: GrantTime) {
-        match rule_of(tables, self.set, class, self.question.proto, self.question.port) {
+        match rule_of(tables, self.set, class, self.proto, self.port) {
             Some(rule) if expired == 0 => self.add(class, rule),
             Some(_) => {
                 self.expired = class;
@@ -164,13 +205,12 @@ impl Tally<'_> {
             self.class = class;
             self.cookie = rule.cookie;
         }
-        if rule.admin != OUTCOME_NONE && rule.admin_rank < self.admin_rank {
-            self.admin_rank = rule.admin_rank;
-            self.admin = rule.admin as u32;
+        let (admin, baseline) = (rule.admin as u32, rule.baseline as u32);
+        if admin != 0 && rule.admin_rank << 2 < self.admin {
+            self.admin = rule.admin_rank << 2 | admin;
         }
-        if rule.baseline != OUTCOME_NONE && rule.baseline_rank < self.baseline_rank {
-            self.baseline_rank = rule.baseline_rank;
-            self.baseline = rule.baseline as u32;
+        if baseline != 0 && rule.baseline_rank << 2 < self.baseline {
+            self.baseline = rule.baseline_rank << 2 | baseline;
         }
     }
 
@@ -179,9 +219,7 @@ impl Tally<'_> {
     #[inline(always)]
     fn forget_branches(&mut self) {
         let zero = self.zero;
-        self.admin_rank = self.admin_rank.wrapping_add(zero);
         self.admin = self.admin.wrapping_add(zero);
-        self.baseline_rank = self.baseline_rank.wrapping_add(zero);
         self.baseline = self.baseline.wrapping_add(zero);
         self.normal = self.normal.wrapping_add(zero);
         self.class = self.class.wrapping_add(zero);
@@ -193,8 +231,8 @@ impl Tally<'_> {
 
     /// `Some(allowed)`, or `None` when no tier says anything.
     #[inline(always)]
-    fn outcome(&self, isolated: bool) -> Option<bool> {
-        match self.admin as u8 {
+    fn outcome(&self) -> Option<bool> {
+        match (self.admin & 3) as u8 {
             OUTCOME_ALLOW => return Some(true),
             OUTCOME_DENY => return Some(false),
             _ => {}
@@ -202,10 +240,10 @@ impl Tally<'_> {
         match self.normal as u8 {
             OUTCOME_DENY => return Some(false),
             OUTCOME_ALLOW => return Some(true),
-            _ if isolated => return None,
+            _ if self.features & SET_ISOLATED != 0 => return None,
             _ => {}
         }
-        match self.baseline as u8 {
+        match (self.baseline & 3) as u8 {
             OUTCOME_DENY => Some(false),
             _ => Some(true),
         }
@@ -300,29 +338,51 @@ pub const fn set_of(endpoint: &Endpoint, direction: Direction) -> (SetId, u32) {
     }
 }
 
-/// Decides for the first packet of a flow, into a default [`Decision`]. A frame of its own: the BPF stack has 512
-/// bytes over all frames.
-#[inline(never)]
+/// [`decide_what`] for a question in one piece.
+#[inline(always)]
 pub fn decide<T: Tables>(tables: &T, endpoint: &Endpoint, question: &Question, out: &mut Decision) {
-    let (set, features) = set_of(endpoint, question.direction);
+    let what = What { direction: question.direction, proto: question.proto, port: question.port };
+    decide_what(tables, endpoint, &question.remote, what, out);
+}
+
+/// Decides for the first packet of a flow with `remote`, into a default [`Decision`]. A destination that is a Service is
+/// judged by its backends, all of which have to be allowed: nobody knows yet which one it will be. A frame of its own: the
+/// BPF stack has 512 bytes over all frames.
+#[inline(never)]
+pub fn decide_what<T: Tables>(
+    tables: &T,
+    endpoint: &Endpoint,
+    remote: &Addr,
+    what: What,
+    out: &mut Decision,
+) {
+    let (set, features) = set_of(endpoint, what.direction);
     if features == 0 {
         return;
     }
     let zero = endpoint.zero;
-    let names = features & SET_NAMES != 0 && matches!(question.direction, Direction::Egress);
-    let grants = if names { tables.grants(endpoint.id, &question.remote) } else { None };
-    let (list, count) = candidates(features, question.port, grants.is_some());
+    let egress = matches!(what.direction, Direction::Egress);
+    let names = features & SET_NAMES != 0 && egress;
+    let asks = tables.has_services() && endpoint.flags & ENDPOINT_SERVICES != 0 && egress;
+    let backends = if asks { service(tables, remote, what) } else { None };
+    let grants = if names && backends.is_none() { tables.grants(endpoint.id, remote) } else { None };
+    let (list, count) = candidates(features, what.port, grants.is_some());
+    let (list, count) =
+        if backends.is_some() { (zero as u64, BACKENDS as u32 * 4 + 1) } else { (list, count) };
     let mut tally = Tally {
-        question,
+        remote: *remote,
         grants,
-        now: if grants.is_some() { tables.grant_now() } else { zero },
+        backends,
         candidates: list | zero as u64,
+        now: if grants.is_some() { tables.grant_now() } else { zero },
         set,
+        features,
+        port: what.port,
+        proto: what.proto,
+        begun: zero as u8,
         zero,
-        admin_rank: !zero,
-        admin: zero,
-        baseline_rank: !zero,
-        baseline: zero,
+        admin: !zero << 2,
+        baseline: !zero << 2,
         normal: zero,
         class: zero,
         cookie: zero,
@@ -333,49 +393,29 @@ pub fn decide<T: Tables>(tables: &T, endpoint: &Endpoint, question: &Question, o
     T::repeat(count, |_| tally.candidate(tables));
     out.class = tally.class;
     out.cookie = tally.cookie;
-    match tally.outcome(features & SET_ISOLATED != 0) {
-        Some(true) => {}
-        Some(false) => out.deny = DropReason::DenyRule as u32,
-        None => explain(tables, endpoint, question, names, &tally, out),
+    let outcome = tally.outcome();
+    if backends.is_some() {
+        if tally.begun == 0 || !matches!(outcome, Some(true)) {
+            out.reason = DropReason::ServiceBackendDenied as u32;
+        }
+    } else {
+        match outcome {
+            Some(true) => {}
+            Some(false) => out.reason = DropReason::DenyRule as u32,
+            None => explain(tables, endpoint, remote, what, names, &tally, out),
+        }
     }
-    out.deny = out.deny.wrapping_add(zero);
+    out.reason = out.reason.wrapping_add(zero);
     out.class = out.class.wrapping_add(zero);
     out.cookie = out.cookie.wrapping_add(zero);
     out.age = out.age.wrapping_add(zero);
 }
 
-/// [`decide`], where the destination may be a Service: then every backend has to be allowed, since nobody knows yet which
-/// one it will be. The reason tells the Service apart; class and cookie are those of the backend that decided.
-#[inline(always)]
-pub fn decide_service<T: Tables>(
-    tables: &T,
-    endpoint: &Endpoint,
-    question: &mut Question,
-    out: &mut Decision,
-) {
-    let key = ServiceKey { addr: question.remote, port: question.port as u32, proto: question.proto as u32 };
-    let asks = endpoint.flags & ENDPOINT_SERVICES != 0 && matches!(question.direction, Direction::Egress);
-    let backends = if asks { tables.service(&key) } else { None };
-    let Some(backends) = backends else {
-        decide(tables, endpoint, question, out);
-        return;
-    };
-    // Denied until a backend has been judged.
-    out.deny = DropReason::ServiceBackendDenied as u32 + endpoint.zero;
-    T::repeat(BACKENDS as u32, |i| {
-        if i >= backends.count {
-            return false;
-        }
-        let backend = &backends.slots[i as usize & (BACKENDS - 1)];
-        question.remote = backend.addr;
-        question.port = backend.port as u16;
-        out.deny = endpoint.zero;
-        decide(tables, endpoint, question, out);
-        if out.deny != 0 {
-            out.deny = DropReason::ServiceBackendDenied as u32 + endpoint.zero;
-        }
-        out.deny == 0
-    });
+/// The backends, if the destination is a Service.
+#[inline(never)]
+fn service<'a, T: Tables>(tables: &'a T, remote: &Addr, what: What) -> Option<&'a Backends> {
+    let key = ServiceKey { addr: *remote, port: what.port as u32, proto: what.proto as u32 };
+    tables.service(&key)
 }
 
 /// The classes to ask for and how many at most, four bits for each: 1 any, 2 the identity, 3 the longest CIDR, 4 and up
@@ -405,7 +445,8 @@ const ABSENT: ClassId = ClassId::MAX;
 fn explain<T: Tables>(
     tables: &T,
     endpoint: &Endpoint,
-    question: &Question,
+    remote: &Addr,
+    what: What,
     names: bool,
     tally: &Tally<'_>,
     out: &mut Decision,
@@ -422,19 +463,19 @@ fn explain<T: Tables>(
         out.class = tally.live;
         DropReason::NamePortMismatch
     } else {
-        unresolved(tables, endpoint, question)
+        unresolved(tables, endpoint, remote, what)
     };
-    out.deny = reason as u32;
+    out.reason = reason as u32;
 }
 
 /// The address is known under no name: do names open this port at all, and why could it be unknown?
 #[inline(never)]
-fn unresolved<T: Tables>(tables: &T, endpoint: &Endpoint, question: &Question) -> DropReason {
-    let (set, _) = set_of(endpoint, question.direction);
-    let rule = rule_of(tables, set, ids::CLASS_NAMES_SUMMARY, question.proto, question.port);
+fn unresolved<T: Tables>(tables: &T, endpoint: &Endpoint, remote: &Addr, what: What) -> DropReason {
+    let (set, _) = set_of(endpoint, what.direction);
+    let rule = rule_of(tables, set, ids::CLASS_NAMES_SUMMARY, what.proto, what.port);
     if rule.is_none() {
         DropReason::NoRule
-    } else if question.remote.is_forbidden_answer() {
+    } else if remote.is_forbidden_answer() {
         DropReason::ForbiddenAnswerAddress
     } else if tables.grants_overflowed(endpoint.id) {
         DropReason::MapFull

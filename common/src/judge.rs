@@ -5,11 +5,11 @@
 //! decision needs most of them.
 
 use crate::conntrack;
-use crate::decide::{Decision, Question, Tables, decide_service, set_of};
+use crate::decide::{Decision, Question, Tables, What, decide, decide_what, set_of};
 use crate::ids::identity;
 use crate::maps::{
-    COOKIE_DNS, ENDPOINT_AUDIT, ENDPOINT_DNS_PORTS, ENDPOINT_LOOPBACK, ENDPOINT_POD, Endpoint, FLOW_DNS, FLOW_TRUSTED,
-    FlowKey, FlowValue, FragmentKey, FragmentPorts,
+    COOKIE_DNS, ENDPOINT_AUDIT, ENDPOINT_DNS_PORTS, ENDPOINT_LOOPBACK, ENDPOINT_POD, Endpoint, FLOW_DNS,
+    FLOW_TRUSTED, FlowKey, FlowValue, FragmentKey, FragmentPorts,
 };
 use crate::net::{Addr, Direction, proto};
 use crate::packet::{self, FRAGMENT_FIRST, FRAGMENT_LATER, Packet, Parsed};
@@ -72,9 +72,9 @@ pub fn flow_key(endpoint: &Endpoint, parsed: &Parsed, direction: Direction) -> F
 pub enum Next {
     /// The judgement stands.
     Done,
-    /// [`conclude`] with the decision that stands in the work (an exemption).
+    /// [`conclude`] with the decision that stands in the judgement (an exemption).
     Conclude,
-    /// [`decide_service`], then [`conclude`].
+    /// [`decide_what`], then [`conclude`].
     Decide,
 }
 
@@ -94,7 +94,8 @@ pub fn judge<P: Packet, S: State>(packet: &P, state: &S, endpoint: &Endpoint, wo
         return;
     }
     if matches!(next, Next::Decide) {
-        decide_service(state, endpoint, &mut work.question, &mut work.decision);
+        let what = asked(work);
+        decide_what(state, endpoint, &work.key.remote, what, &mut work.judgement.decision);
     }
     conclude(state, endpoint, work);
 }
@@ -138,7 +139,7 @@ fn find<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) -> Next {
 /// talks to itself, nor, in `egret run`, loopback.
 #[inline(always)]
 fn ask(endpoint: &Endpoint, work: &mut Work, origin: Direction) -> Next {
-    work.question = question(&work.parsed, &work.key, origin);
+    work.origin = origin;
     let loopback = endpoint.flags & ENDPOINT_LOOPBACK != 0 && work.key.remote.is_loopback();
     if loopback || work.key.local == work.key.remote { Next::Conclude } else { Next::Decide }
 }
@@ -217,71 +218,51 @@ fn established<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work, slot: 
     }
     work.judgement = Judgement {
         verdict: Verdict::Forwarded as u32,
-        reason: 0,
         fresh: 0,
         flow_flags: flow.flags as u32,
-        class: flow.class,
-        cookie: flow.cookie,
-        age: 0,
         forward: forward as u32,
+        decision: Decision { reason: 0, class: flow.class, cookie: flow.cookie, age: 0 },
     };
     if current {
         return Some(Next::Done);
     }
+    work.judgement.decision = Decision { reason: 0, class: 0, cookie: 0, age: 0 };
     // What the new rules refuse leaves no mark on the flow: it must not be kept alive by refused packets.
     work.rejudge = 1;
     Some(ask(endpoint, work, origin))
 }
 
+/// The question about the work's flow.
 #[inline(always)]
-fn refused(endpoint: &Endpoint, decision: &Decision, forward: u32) -> Judgement {
-    Judgement {
-        verdict: refusal(endpoint) as u32,
-        reason: decision.deny,
-        fresh: 1,
-        flow_flags: 0,
-        class: decision.class,
-        cookie: decision.cookie,
-        age: decision.age,
-        forward,
-    }
-}
-
-/// The question for a flow that began in direction `origin`.
-#[inline(always)]
-fn question(parsed: &Parsed, key: &FlowKey, origin: Direction) -> Question {
+fn asked(work: &Work) -> What {
+    let (parsed, key) = (&work.parsed, &work.key);
     let icmp = parsed.proto == proto::ICMP || parsed.proto == proto::ICMPV6;
-    let port = match origin {
+    let port = match work.origin {
         _ if icmp => parsed.dport,
         Direction::Egress => key.remote_port,
         Direction::Ingress => key.local_port,
     };
-    Question { remote: key.remote, direction: origin, proto: parsed.proto, port }
+    What { direction: work.origin, proto: parsed.proto, port }
 }
 
 /// In `egret run` the host's own addresses are as open as loopback: the same servers listen there. A pod's node may
 /// always begin a flow to it: no policy can take away the probes.
 #[inline(always)]
-fn opens_host<S: Tables>(state: &S, endpoint: &Endpoint, question: &Question) -> bool {
-    let probe = endpoint.flags & ENDPOINT_POD != 0 && matches!(question.direction, Direction::Ingress);
+fn opens_host<S: Tables>(state: &S, endpoint: &Endpoint, remote: &Addr, direction: Direction) -> bool {
+    let probe = endpoint.flags & ENDPOINT_POD != 0 && matches!(direction, Direction::Ingress);
     let opens = endpoint.flags & ENDPOINT_LOOPBACK != 0 || probe;
-    opens && state.identity(&question.remote) == Some(identity::HOST)
+    opens && state.identity(remote) == Some(identity::HOST)
 }
 
 /// Decision of the connect and sendmsg hooks, which see a destination and no packet.
 #[inline(always)]
-pub fn judge_connect<S: Tables>(
-    state: &S,
-    endpoint: &Endpoint,
-    question: &mut Question,
-    out: &mut Decision,
-) {
+pub fn judge_connect<S: Tables>(state: &S, endpoint: &Endpoint, question: &Question, out: &mut Decision) {
     if endpoint.flags & ENDPOINT_LOOPBACK != 0 && question.remote.is_loopback() {
         return;
     }
-    decide_service(state, endpoint, question, out);
-    if out.deny != 0 && opens_host(state, endpoint, question) {
-        out.deny = 0;
+    decide(state, endpoint, question, out);
+    if out.reason != 0 && opens_host(state, endpoint, &question.remote, question.direction) {
+        out.reason = 0;
     }
 }
 
@@ -294,20 +275,26 @@ pub fn conclude<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) {
 
 #[inline(always)]
 fn apply<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) {
-    if work.decision.deny != 0 && opens_host(state, endpoint, &work.question) {
-        work.decision.deny = 0;
+    if work.judgement.decision.reason != 0 && opens_host(state, endpoint, &work.key.remote, work.origin) {
+        work.judgement.decision.reason = 0;
     }
-    let denied = work.decision.deny != 0;
-    let forward = work.judgement.forward;
+    let denied = work.judgement.decision.reason != 0;
     if denied && endpoint.flags & ENDPOINT_AUDIT == 0 {
-        work.judgement = refused(endpoint, &work.decision, forward);
+        work.judgement.verdict = Verdict::Dropped as u32;
+        work.judgement.fresh = 1;
+        work.judgement.flow_flags = 0;
         return;
     }
-    let flags = dns_flags(state, endpoint, work.question.direction, &work.parsed, &work.key, &work.decision);
-    work.judgement.flow_flags = flags as u32;
+    let judgement = &mut work.judgement;
+    judgement.verdict = if denied { Verdict::Audited as u32 } else { Verdict::Forwarded as u32 };
+    let decision = &judgement.decision;
+    judgement.flow_flags =
+        dns_flags(state, endpoint, work.origin, &work.parsed, &work.key, decision.cookie) as u32;
     if work.rejudge != 0 {
+        judgement.fresh = denied as u32;
         readmit(state, endpoint, work);
     } else {
+        judgement.fresh = 1;
         start(state, endpoint, work);
     }
 }
@@ -315,47 +302,26 @@ fn apply<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) {
 /// A known flow that passes under the new rule set, too (or, in audit mode, is let through).
 #[inline(always)]
 fn readmit<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) {
-    let decision = &work.decision;
+    let (judgement, decision) = (&work.judgement, &work.judgement.decision);
     if let Some(slot) = state.flow(&work.key) {
         let mut flow = slot.read();
-        flow.set = set_of(endpoint, work.question.direction).0;
+        flow.set = set_of(endpoint, work.origin).0;
         flow.class = decision.class;
         flow.cookie = decision.cookie;
-        flow.reason = decision.deny as u8;
-        flow.flags = work.judgement.flow_flags as u8;
-        renew(&mut flow, state.jiffies(), work.judgement.forward != 0, work.parsed.tcp_flags);
+        flow.reason = decision.reason as u8;
+        flow.flags = judgement.flow_flags as u8;
+        renew(&mut flow, state.jiffies(), judgement.forward != 0, work.parsed.tcp_flags);
         slot.write(&flow);
-    }
-    let judgement = &mut work.judgement;
-    judgement.class = decision.class;
-    judgement.cookie = decision.cookie;
-    if decision.deny != 0 {
-        judgement.verdict = Verdict::Audited as u32;
-        judgement.reason = decision.deny;
-        judgement.age = decision.age;
-        judgement.fresh = 1;
     }
 }
 
 /// The first packet of a flow, or one whose entry is gone.
 #[inline(always)]
 fn start<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) {
-    let decision = &work.decision;
-    let flags = work.judgement.flow_flags;
-    let audited = decision.deny != 0;
-    work.judgement = Judgement {
-        verdict: if audited { Verdict::Audited as u32 } else { Verdict::Forwarded as u32 },
-        reason: decision.deny,
-        fresh: 1,
-        flow_flags: flags,
-        class: decision.class,
-        cookie: decision.cookie,
-        age: decision.age,
-        forward: 1,
-    };
     if !remembers(work.direction, &work.parsed) {
         return;
     }
+    let (judgement, decision) = (&work.judgement, &work.judgement.decision);
     let value = FlowValue {
         last_seen: state.jiffies(),
         set: set_of(endpoint, work.direction).0,
@@ -363,13 +329,13 @@ fn start<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) {
         cookie: decision.cookie,
         state: conntrack::initial(work.parsed.proto, work.parsed.tcp_flags),
         origin: work.direction as u8,
-        flags: flags as u8,
-        reason: decision.deny as u8,
+        flags: judgement.flow_flags as u8,
+        reason: decision.reason as u8,
         dns_seq: 0,
         dns_len: 0,
         dns_passed: 0,
     };
-    if !state.insert_flow(&work.key, &value) && !audited {
+    if !state.insert_flow(&work.key, &value) && decision.reason == 0 {
         // Without an entry the replies could not be told from new flows.
         work.judgement = Judgement::denied(endpoint, DropReason::MapFull);
     }
@@ -396,13 +362,13 @@ fn dns_flags<S: Tables>(
     direction: Direction,
     parsed: &Parsed,
     key: &FlowKey,
-    decision: &Decision,
+    cookie: u32,
 ) -> u8 {
     let datagram = parsed.proto == proto::UDP || parsed.proto == proto::TCP;
     if !datagram || !matches!(direction, Direction::Egress) {
         return 0;
     }
-    if decision.cookie & COOKIE_DNS != 0 {
+    if cookie & COOKIE_DNS != 0 {
         return FLOW_DNS | FLOW_TRUSTED;
     }
     let usual = key.remote_port == 53;

@@ -459,6 +459,8 @@ pub struct Config {
 pub const CONFIG_SLOW_PATTERNS: u32 = 1;
 /// Flow events are wanted.
 pub const CONFIG_EVENTS: u32 = 1 << 1;
+/// There may be Services. Where there never are (`egret run`) the verifier need not follow what they cost.
+pub const CONFIG_SERVICES: u32 = 1 << 2;
 
 const _: () = {
     assert!(size_of::<Endpoint>() == 44 && size_of::<CidrKey>() == 20 && size_of::<SuffixClasses>() == 12);

@@ -1,7 +1,7 @@
 //! What a judgement is, and what its steps hand on. Words instead of enumerations, and zeros that are loaded instead
 //! of written: the verifier follows every combination of what it knows, so here it knows as little as possible.
 
-use crate::decide::{Decision, Question};
+use crate::decide::Decision;
 use crate::maps::{ENDPOINT_AUDIT, Endpoint, FlowKey};
 use crate::net::{Addr, Direction};
 use crate::packet::Parsed;
@@ -12,39 +12,31 @@ use crate::verdict::{DropReason, Verdict};
 pub struct Judgement {
     /// [`Verdict`] as a number.
     pub verdict: u32,
-    /// [`DropReason`] as a number; 0 = forwarded.
-    pub reason: u32,
     /// 1 when the packet started a flow or was denied: the moments for an event.
     pub fresh: u32,
     /// `FLOW_*` bits of its flow.
     pub flow_flags: u32,
-    /// Class that decided.
-    pub class: u32,
-    /// Rule that decided.
-    pub cookie: u32,
-    /// NameExpired: seconds.
-    pub age: u32,
     /// 1 when the packet goes in the direction of the flow's first packet.
     pub forward: u32,
+    /// Why: the reason (0 = forwarded), and the class and rule that decided.
+    pub decision: Decision,
 }
 
 impl Judgement {
     pub(crate) const PASS: Self = Self {
         verdict: Verdict::Forwarded as u32,
-        reason: 0,
         fresh: 0,
         flow_flags: 0,
-        class: 0,
-        cookie: 0,
-        age: 0,
         forward: 1,
+        decision: Decision { reason: 0, class: 0, cookie: 0, age: 0 },
     };
 
     /// Not let through, for this reason.
     #[inline(always)]
     #[must_use]
     pub fn denied(endpoint: &Endpoint, reason: DropReason) -> Self {
-        Self { verdict: refusal(endpoint) as u32, reason: reason as u32, fresh: 1, ..Self::PASS }
+        let decision = Decision { reason: reason as u32, class: 0, cookie: 0, age: 0 };
+        Self { verdict: refusal(endpoint) as u32, fresh: 1, decision, ..Self::PASS }
     }
 
     /// The verdict.
@@ -60,7 +52,7 @@ impl Judgement {
     /// Why the packet was not let through.
     #[must_use]
     pub const fn reason(&self) -> Option<DropReason> {
-        DropReason::from_u8(self.reason as u8)
+        DropReason::from_u8(self.decision.reason as u8)
     }
 
     /// True for a packet that is held back.
@@ -85,16 +77,14 @@ pub struct Work {
     pub parsed: Parsed,
     /// Its flow.
     pub key: FlowKey,
-    /// Asked of [`crate::decide::decide`] when [`crate::judge::track`] says so.
-    pub question: Question,
-    /// Its answer.
-    pub decision: Decision,
     /// The result.
     pub judgement: Judgement,
     /// The way the packet goes.
     pub direction: Direction,
+    /// The way the flow began.
+    pub(crate) origin: Direction,
     /// The flow is known, but another rule set judged it.
-    pub(crate) rejudge: u32,
+    pub(crate) rejudge: u16,
 }
 
 impl Work {
@@ -131,20 +121,16 @@ impl Work {
                 proto: zero,
                 pad: zero,
             },
-            question: Question { remote: nowhere, direction, proto: zero as u8, port: zero as u16 },
-            decision: Decision { deny: zero, class: zero, cookie: zero, age: zero },
             judgement: Judgement {
                 verdict: zero + Verdict::Forwarded as u32,
-                reason: zero,
                 fresh: zero,
                 flow_flags: zero,
-                class: zero,
-                cookie: zero,
-                age: zero,
                 forward: zero + 1,
+                decision: Decision { reason: zero, class: zero, cookie: zero, age: zero },
             },
             direction,
-            rejudge: zero,
+            origin: direction,
+            rejudge: zero as u16,
         }
     }
 
@@ -167,17 +153,16 @@ impl Work {
         parsed.fragment = parsed.fragment.wrapping_add(zero as u16);
         let judgement = &mut self.judgement;
         judgement.verdict = judgement.verdict.wrapping_add(zero);
-        judgement.reason = judgement.reason.wrapping_add(zero);
+        judgement.decision.reason = judgement.decision.reason.wrapping_add(zero);
         judgement.fresh = judgement.fresh.wrapping_add(zero);
         judgement.flow_flags = judgement.flow_flags.wrapping_add(zero);
-        judgement.class = judgement.class.wrapping_add(zero);
-        judgement.cookie = judgement.cookie.wrapping_add(zero);
-        judgement.age = judgement.age.wrapping_add(zero);
+        judgement.decision.class = judgement.decision.class.wrapping_add(zero);
+        judgement.decision.cookie = judgement.decision.cookie.wrapping_add(zero);
+        judgement.decision.age = judgement.decision.age.wrapping_add(zero);
         judgement.forward = judgement.forward.wrapping_add(zero);
         self.key.local_port = self.key.local_port.wrapping_add(zero as u16);
         self.key.remote_port = self.key.remote_port.wrapping_add(zero as u16);
         self.key.proto = self.key.proto.wrapping_add(zero);
-        self.question.port = self.question.port.wrapping_add(zero as u16);
-        self.rejudge = self.rejudge.wrapping_add(zero);
+        self.rejudge = self.rejudge.wrapping_add(zero as u16);
     }
 }

@@ -70,7 +70,7 @@ fn action(endpoint: &Endpoint, work: &Work) -> Action {
     if !work.judgement.is_drop() {
         return Action::Pass;
     }
-    let query = work.judgement.reason == DropReason::QueryRefused as u32;
+    let query = work.judgement.decision.reason == DropReason::QueryRefused as u32;
     if endpoint.flags & ENDPOINT_REJECT == 0 || (!query && sock::pending(endpoint.id)) {
         return Action::Silence;
     }

@@ -107,7 +107,7 @@ fn ask(packet: &Skb, endpoint: &Endpoint, work: &mut Work, s: &mut Scratch, offs
 #[inline(always)]
 fn refuse(endpoint: &Endpoint, judgement: &mut Judgement) {
     judgement.verdict = refusal(endpoint) as u32;
-    judgement.reason = DropReason::QueryRefused as u32;
+    judgement.decision.reason = DropReason::QueryRefused as u32;
     judgement.fresh = 1;
 }
 

@@ -82,9 +82,9 @@ pub fn flow_event(endpoint: &Endpoint, work: &Work, len: u32, stamp: &SocketStam
         remote: if out { parsed.dst } else { parsed.src },
         endpoint: endpoint.id,
         set: if out { endpoint.egress_set } else { endpoint.ingress_set },
-        class: verdict.class,
-        cookie: verdict.cookie,
-        age: verdict.age,
+        class: verdict.decision.class,
+        cookie: verdict.decision.cookie,
+        age: verdict.decision.age,
         pid: stamp.pid,
         len,
         local_port: if out { parsed.sport } else { parsed.dport },
@@ -92,7 +92,7 @@ pub fn flow_event(endpoint: &Endpoint, work: &Work, len: u32, stamp: &SocketStam
         proto: parsed.proto,
         direction: work.direction as u8,
         verdict: verdict.verdict as u8,
-        reason: verdict.reason as u8,
+        reason: verdict.decision.reason as u8,
         tcp_flags: parsed.tcp_flags,
         pad: [0; 3],
         comm: stamp.comm,
@@ -104,7 +104,7 @@ pub fn flow_event(endpoint: &Endpoint, work: &Work, len: u32, stamp: &SocketStam
 /// the DNS question in the packet, or 0.
 #[inline(always)]
 pub fn account(packet: &Skb, endpoint: &Endpoint, work: &Work, question: u64) {
-    let wanted = count(endpoint.id, work.direction, work.judgement.reason as u8, packet.len());
+    let wanted = count(endpoint.id, work.direction, work.judgement.decision.reason as u8, packet.len());
     let told = maps::CONFIG.load().flags & CONFIG_EVENTS != 0 || endpoint.flags & ENDPOINT_REPORT != 0;
     if work.judgement.fresh != 0 && (told || matches!(work.direction, Direction::Ingress)) {
         fresh(packet, endpoint, work, question, wanted as u32);
@@ -156,14 +156,14 @@ pub fn tell(endpoint: &Endpoint, work: &Work, facts: &Facts, stamp: &SocketStamp
 /// The report's key for a packet.
 #[inline(always)]
 fn destination_key(endpoint: &Endpoint, work: &Work, question: u64, pid: u32) -> DestinationKey {
-    let refused = work.judgement.reason == DropReason::QueryRefused as u32;
+    let refused = work.judgement.decision.reason == DropReason::QueryRefused as u32;
     let out = matches!(work.direction, Direction::Egress);
     DestinationKey {
         remote: if out { work.parsed.dst } else { work.parsed.src },
         endpoint: endpoint.id,
         port: work.parsed.dport,
         proto: if refused { proto::DNS_QUERY } else { work.parsed.proto },
-        reason: work.judgement.reason as u8,
+        reason: work.judgement.decision.reason as u8,
         pid,
         direction: work.direction as u32,
         name: if refused { question } else { 0 },
@@ -173,7 +173,8 @@ fn destination_key(endpoint: &Endpoint, work: &Work, question: u64, pid: u32) ->
 /// Adds one to the report's entry.
 #[inline(never)]
 pub fn destination(key: &DestinationKey, judgement: &Judgement, comm: &[u8; 16], now: u64) {
-    let held = (key.proto == proto::TCP && judgement.reason != 0 && sock::pending(key.endpoint)) as u32;
+    let held =
+        (key.proto == proto::TCP && judgement.decision.reason != 0 && sock::pending(key.endpoint)) as u32;
     if let Some(entry) = maps::DESTINATIONS.get_ptr_mut(key) {
         // SAFETY: a map value.
         let entry: &mut Destination = unsafe { &mut *entry };
@@ -186,9 +187,9 @@ pub fn destination(key: &DestinationKey, judgement: &Judgement, comm: &[u8; 16],
         count: 1,
         first: now,
         last: now,
-        class: judgement.class,
-        cookie: judgement.cookie,
-        age: judgement.age,
+        class: judgement.decision.class,
+        cookie: judgement.decision.cookie,
+        age: judgement.decision.age,
         held,
         comm: *comm,
     };

@@ -106,7 +106,7 @@ fn turn_round(packet: &Skb, version: u16) -> bool {
 /// The query as a response with a code and no answer.
 #[inline(never)]
 fn refuse(packet: &Skb, work: &Work, code: u16) -> bool {
-    let l4 = work.parsed.l4;
+    let l4 = work.parsed.l4 as u32;
     let Some(old) = packet.be16(l4 + 10) else { return false };
     // QR and RA; the kind of query and RD as they were (RFC 1035 4.1.1).
     let new = 0x8080 | (old & 0x7900) | code;
@@ -114,10 +114,12 @@ fn refuse(packet: &Skb, work: &Work, code: u16) -> bool {
     let bytes = Bytes(new.to_be_bytes());
     let sum = (BPF_F_MARK_MANGLED_0 as u64) | 2;
     // SAFETY: as for `store`.
-    let summed = unsafe {
-        bpf_l4_csum_replace(packet.skb, at + 6, old.to_be() as u64, new.to_be() as u64, sum) == 0
-    };
-    summed && store(packet, at + 10, &bytes) && swap::<4>(packet, at) && turn_round(packet, work.parsed.version)
+    let summed =
+        unsafe { bpf_l4_csum_replace(packet.skb, at + 6, old.to_be() as u64, new.to_be() as u64, sum) == 0 };
+    summed
+        && store(packet, at + 10, &bytes)
+        && swap::<4>(packet, at)
+        && turn_round(packet, work.parsed.version)
 }
 
 /// A sum of 16-bit words as the helpers give and take it; the seed is a former sum.
@@ -155,7 +157,7 @@ fn pseudo(work: &Work, protocol: u8, length: u32) -> u32 {
 #[inline(never)]
 fn reset(packet: &Skb, work: &Work) -> bool {
     let parsed = &work.parsed;
-    let l4 = parsed.l4;
+    let l4 = parsed.l4 as u32;
     let Some(acked) = packet.read::<4, _>(l4 + 8, |bytes| bytes.be32(0)) else { return false };
     let has_ack = parsed.tcp_flags & tcp::ACK != 0;
     let occupies = (parsed.l4_len - parsed.tcp_header as u32)
@@ -193,7 +195,7 @@ fn add_to_sum(packet: &Skb, at: u32, sum: u32, flags: u64) -> bool {
 /// The IP header of a packet that ends behind a TCP header without options.
 #[inline(always)]
 fn shorten(packet: &Skb, work: &Work) -> bool {
-    let length = work.parsed.l4 + 20;
+    let length = work.parsed.l4 as u32 + 20;
     if work.parsed.version != 4 {
         return store(packet, packet.base + 4, &Bytes(((length - 40) as u16).to_be_bytes()));
     }
@@ -214,11 +216,11 @@ fn prohibit(packet: &Skb, work: &Work) -> bool {
     let length = packet.len();
     let known = match parsed.proto {
         // A datagram without a sum says nothing about its bytes.
-        proto::UDP => packet.be16(parsed.l4 + 6).is_some_and(|sum| sum != 0),
+        proto::UDP => packet.be16(parsed.l4 as u32 + 6).is_some_and(|sum| sum != 0),
         proto::ICMP | proto::ICMPV6 => true,
         _ => false,
     };
-    if !known || length != parsed.l4 + parsed.l4_len {
+    if !known || length != parsed.l4 as u32 + parsed.l4_len {
         return false;
     }
     if parsed.version == 4 { prohibit_v4(packet, work, length) } else { prohibit_v6(packet, work, length) }
@@ -242,8 +244,26 @@ fn prohibit_v4(packet: &Skb, work: &Work, length: u32) -> bool {
     let from = parsed.dst.words()[3].to_ne_bytes();
     let to = parsed.src.words()[3].to_ne_bytes();
     let mut header = Bytes([
-        0x45, 0xc0, total[0], total[1], 0, 0, 0x40, 0, 64, proto::ICMP, 0, 0, from[0], from[1], from[2],
-        from[3], to[0], to[1], to[2], to[3],
+        0x45,
+        0xc0,
+        total[0],
+        total[1],
+        0,
+        0,
+        0x40,
+        0,
+        64,
+        proto::ICMP,
+        0,
+        0,
+        from[0],
+        from[1],
+        from[2],
+        from[3],
+        to[0],
+        to[1],
+        to[2],
+        to[3],
     ]);
     let check = (!fold(sum(&header, 0))).to_ne_bytes();
     header.0[10] = check[0];

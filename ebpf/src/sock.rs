@@ -168,17 +168,14 @@ fn fast_answer(ctx: *mut bpf_sock_addr, remote: Addr, protocol: u8) -> i32 {
         return ALLOW;
     }
     let port = u16::from_be(port as u16);
-    let mut question = Question { remote, direction: Direction::Egress, proto: protocol, port };
+    let question = Question { remote, direction: Direction::Egress, proto: protocol, port };
     let zero = endpoint.zero;
-    let mut decision = Decision { deny: zero, class: zero, cookie: zero, age: zero };
-    judge_connect(&Maps, endpoint, &mut question, &mut decision);
+    let mut decision = Decision { reason: zero, class: zero, cookie: zero, age: zero };
+    judge_connect(&Maps, endpoint, &question, &mut decision);
     // While an answer is on its way through the agent, the packet is dropped in silence: TCP's retry finds the grant.
-    if decision.deny == 0 || pending(endpoint.id) {
+    if decision.reason == 0 || pending(endpoint.id) {
         return ALLOW;
     }
-    // A Service's question ends with one of its backends; what was asked for is told.
-    question.remote = remote;
-    question.port = port;
     deny(endpoint, &question, &decision, owner.as_deref());
     // SAFETY: a helper with a number.
     unsafe { bpf_set_retval(-EPERM) };
@@ -197,12 +194,9 @@ fn deny(endpoint: &Endpoint, question: &Question, decision: &Decision, owner: Op
     work.parsed.proto = question.proto;
     let judgement = &mut work.judgement;
     judgement.verdict = Verdict::Dropped as u32;
-    judgement.reason = decision.deny;
-    judgement.class = decision.class;
-    judgement.cookie = decision.cookie;
-    judgement.age = decision.age;
+    judgement.decision = *decision;
     judgement.fresh = 1;
-    let wanted = emit::count(endpoint.id, Direction::Egress, decision.deny as u8, 0);
+    let wanted = emit::count(endpoint.id, Direction::Egress, decision.reason as u8, 0);
     // Not copied: 6.1 counts 512 bytes of stack over all frames, and this one holds the work.
     let stamp = owner.unwrap_or(&UNSTAMPED);
     emit::tell(endpoint, &work, &emit::Facts { question: 0, len: 0, wanted }, stamp);

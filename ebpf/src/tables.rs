@@ -10,8 +10,8 @@ use egret_common::{
     grant::{self, GrantTime},
     judge::{FlowSlot, State},
     maps::{
-        Backends, CidrKey, Endpoint, FlowKey, FlowValue, FragmentKey, FragmentPorts, GrantKey, Grants,
-        ResolverKey, RuleChunk, RuleKey, ServiceKey, SuffixClasses,
+        Backends, CONFIG_SERVICES, CidrKey, Endpoint, FlowKey, FlowValue, FragmentKey, FragmentPorts,
+        GrantKey, Grants, ResolverKey, RuleChunk, RuleKey, ServiceKey, SuffixClasses,
     },
     net::Addr,
 };
@@ -55,6 +55,11 @@ impl Tables for Maps {
     #[inline(never)]
     fn trusted_resolver(&self, addr: &Addr, port: u16) -> bool {
         maps::TRUSTED_RESOLVERS.get_ptr(ResolverKey { addr: *addr, port: port as u64 }).is_some()
+    }
+
+    #[inline(always)]
+    fn has_services(&self) -> bool {
+        maps::CONFIG.load().flags & CONFIG_SERVICES != 0
     }
 
     #[inline(always)]

@@ -157,7 +157,7 @@ impl Model {
         out: &mut Outcome,
     ) {
         let judgement = &work.judgement;
-        let reason = judgement.reason as u8;
+        let reason = judgement.decision.reason as u8;
         self.count(endpoint.id, work.direction, reason, packet.len());
         if judgement.fresh == 0 {
             return;
@@ -195,9 +195,9 @@ fn flow_event(endpoint: &Endpoint, work: &Work, reason: u8, len: u32) -> FlowEve
         remote,
         endpoint: endpoint.id,
         set: if egress { endpoint.egress_set } else { endpoint.ingress_set },
-        class: judgement.class,
-        cookie: judgement.cookie,
-        age: judgement.age,
+        class: judgement.decision.class,
+        cookie: judgement.decision.cookie,
+        age: judgement.decision.age,
         pid: 0,
         len,
         local_port,

@@ -10,14 +10,14 @@ use std::time::Duration;
 use egret::datapath::{self, Datapath, Mismatch, Options, Sizes, cgroup_link::CgroupHook};
 use egret_common::{
     ABI_VERSION,
-    maps::{CONFIG_EVENTS, CONFIG_SLOW_PATTERNS},
+    maps::{CONFIG_EVENTS, CONFIG_SERVICES, CONFIG_SLOW_PATTERNS},
 };
 use egret_tests::arena::{self, Arena};
 use egret_tests::wait;
 
 const PROGRAMS: usize = 11;
 /// Flags stand in read-only data: what they switch off, the verifier does not look at.
-const EVERYTHING: u32 = CONFIG_EVENTS | CONFIG_SLOW_PATTERNS;
+const EVERYTHING: u32 = CONFIG_EVENTS | CONFIG_SLOW_PATTERNS | CONFIG_SERVICES;
 
 #[test]
 fn every_program_loads_with_the_sizes_of_a_node() {

@@ -8,8 +8,8 @@ use egret::datapath::{Sizes, TestRun};
 use egret_common::{
     ids::identity,
     maps::{
-        Backend, Backends, CONFIG_EVENTS, ENDPOINT_DNS_NXDOMAIN, ENDPOINT_POD, ENDPOINT_QUERY_FILTER,
-        ENDPOINT_REJECT, ENDPOINT_SERVICES, Endpoint, SET_ISOLATED, ServiceKey,
+        Backend, Backends, CONFIG_EVENTS, CONFIG_SERVICES, ENDPOINT_DNS_NXDOMAIN, ENDPOINT_POD,
+        ENDPOINT_QUERY_FILTER, ENDPOINT_REJECT, ENDPOINT_SERVICES, Endpoint, SET_ISOLATED, ServiceKey,
     },
     verdict::DropReason,
 };
@@ -54,7 +54,10 @@ struct World {
 #[test]
 fn p_a05_k_a06_w_a12_r_a01_packets_at_a_pods_interface() {
     let state = Setup::named("policies").state();
-    let mut arena = Arena::load_pods(state.config_flags() | CONFIG_EVENTS, Sizes::run());
+    let mut arena = Arena::load_pods(
+        state.config_flags() | CONFIG_EVENTS | CONFIG_SERVICES,
+        Sizes { services: 16, interfaces: 4, ..Sizes::run() },
+    );
     let mut desired = state.desired().clone();
     desired.addresses = [POD_V4, POD_V6].iter().map(|ip| (addr(parse(ip)), ENDPOINT)).collect();
     arena.apply(&diff(&Desired::default(), &desired)).expect("written");
@@ -64,7 +67,9 @@ fn p_a05_k_a06_w_a12_r_a01_packets_at_a_pods_interface() {
         eprintln!("{name}");
         world.set_flags(ENDPOINT_POD | ENDPOINT_QUERY_FILTER);
         case(&mut world);
-        ["FLOWS", "DNS_QUERIES", "GRANTS"].map(|map| world.arena.clear(map));
+        for map in ["FLOWS", "DNS_QUERIES", "GRANTS"] {
+            world.arena.clear(map);
+        }
     }
     world.arena.bind_interface(LOOPBACK, None).expect("unbound");
     assert_eq!(world.sent(&syn(POD_V4, "192.0.2.70", 443)), DROP, "an interface that is nobody's");
@@ -199,7 +204,11 @@ fn a_denied_connect_is_reset_where_that_is_wanted(world: &mut World) {
         let answer = world.answer(&Packet::new(from, to, data).seq(500));
         assert_eq!(answer.len(), header + 20);
         assert_eq!((answer[header + 13], &answer[header + 4..header + 8]), (tcp::RST, &[0; 4][..]));
-        assert_eq!(world.sent(&Packet::tcp((from, 4000), (to, 444), tcp::RST)), DROP, "never a RST for a RST");
+        assert_eq!(
+            world.sent(&Packet::tcp((from, 4000), (to, 444), tcp::RST)),
+            DROP,
+            "never a RST for a RST"
+        );
     }
     let options = syn(POD_V4, "198.51.100.1", 444).options(&[1, 1, 1, 0]);
     let run = world.run("egret_from_pod", &options.frame(Frame::Ethernet));

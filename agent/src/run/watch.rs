@@ -222,15 +222,15 @@ impl Watch {
         let grants = self.datapath.grants().into_iter().collect();
         let view = View { desired: self.learner.state().desired(), grants: &grants, now: now() };
         silent.retain(|e| {
-            let mut question = Question {
+            let question = Question {
                 remote: e.remote,
                 direction: Direction::Egress,
                 proto: e.proto,
                 port: e.remote_port,
             };
             let mut decision = Decision::default();
-            judge_connect(&view, endpoint, &mut question, &mut decision);
-            decision.deny != 0
+            judge_connect(&view, endpoint, &question, &mut decision);
+            decision.reason != 0
         });
         silent
     }

@@ -248,7 +248,7 @@ impl Names for Model {
 
 fn refuse(endpoint: &Endpoint, work: &mut Work) {
     work.judgement.verdict = refusal(endpoint) as u32;
-    work.judgement.reason = DropReason::QueryRefused as u32;
+    work.judgement.decision.reason = DropReason::QueryRefused as u32;
     work.judgement.fresh = 1;
 }
 
