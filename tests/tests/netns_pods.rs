@@ -199,3 +199,68 @@ fn l_a02_a_pod_that_goes_or_comes_back_elsewhere_is_let_go_of_and_held_again() {
     assert!(wait::until(wait::patient(LIMIT), held).is_some(), "{}", agent.json(&["endpoint", "list"]));
     expect(&world, false, "held at the new interface");
 }
+
+const ONLY_API: &str = "\
+apiVersion: cilium.io/v2
+kind: CiliumNetworkPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  endpointSelector: {matchLabels: {app: web}}
+  egress:
+  - toEndpoints: [{matchLabels: {app: b}}]
+    toPorts: [{ports: [{port: \"8080\", protocol: TCP}]}]
+";
+
+/// A cgroup below the mount, removed when dropped.
+struct Service(std::path::PathBuf);
+
+impl Service {
+    fn new(name: &str) -> Self {
+        let root = egret_tests::residue::cgroup2().expect("cgroup v2");
+        let path = root.join(format!("eg-{name}-{}", std::process::id())).join("web.service");
+        std::fs::create_dir_all(&path).expect("a cgroup");
+        Self(path)
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let gone = |path: &Path| wait::until(LIMIT, || std::fs::remove_dir(path).ok());
+        if gone(&self.0).and_then(|()| gone(self.0.parent()?)).is_none() {
+            eprintln!("{:?} stays", self.0);
+        }
+    }
+}
+
+#[test]
+fn a_service_of_a_plain_host_is_held_by_its_cgroup() {
+    let world = node();
+    let service = Service::new("svc");
+    let root = egret_tests::residue::cgroup2().expect("cgroup v2");
+    let below = service.0.strip_prefix(&root).expect("below the mount").display().to_string();
+    let mut agent = Agent::new(&world, "h");
+    agent.put("web.yaml", &pod("web", "10.8.1.1", &format!("egret.dev/cgroup: {below}")));
+    agent.put("b.yaml", &pod_b(&world, "b"));
+    agent.put("policy.yaml", ONLY_API);
+    agent.start();
+    agent.expect_ready("shop/web");
+    let _server = listen(&world);
+    let _closed = world.ns("b").run(|| TcpListener::bind("10.8.2.2:8081")).expect("bound");
+    let place = world.place("h").cgroup(&service.0);
+    let try_port = |port: u16| {
+        let line = format!("exec 3<>/dev/tcp/10.8.2.2/{port}");
+        place.run(&egret_tests::exec::Cmd::new(["timeout", "1", "bash", "-c", &line])).success()
+    };
+    assert!(try_port(8080) && !try_port(8081), "{}", agent.json(&["endpoint", "list"]));
+    // Not of the service: not held.
+    let outside = world.place("h");
+    let line = "exec 3<>/dev/tcp/10.8.2.2/8081";
+    assert!(outside.run(&egret_tests::exec::Cmd::new(["timeout", "1", "bash", "-c", line])).success());
+    agent.end(Signal::SIGKILL);
+    assert!(try_port(8080) && !try_port(8081), "without an agent");
+    agent.start();
+    agent.expect_ready("shop/web");
+    assert!(try_port(8080) && !try_port(8081), "with the next agent");
+    agent.remove("web.yaml");
+    assert!(wait::until(wait::patient(LIMIT), || try_port(8081).then_some(())).is_some(), "let go of");
+}
