@@ -97,7 +97,7 @@ impl Setup {
             search: vec![Name::parse("corp.test").expect("a name")],
             resolvers: RESOLVERS.iter().map(|r| r.parse().expect("a resolver")).collect(),
             identities: IDENTITIES.iter().map(|(ip, id)| (ip.parse().expect("an address"), *id)).collect(),
-            peers: BTreeMap::new(),
+            peers: Default::default(),
             names_ask: self.names_ask,
             seen_names: BTreeSet::new(),
         };
@@ -111,7 +111,7 @@ impl Setup {
             identity: 300,
             flags: self.flags,
             lifetime: Lifetime::default(),
-            ports: BTreeMap::new(),
+            ports: Default::default(),
             policies: self.policies.clone(),
         }
     }

@@ -91,3 +91,40 @@ fn k_a10_classes_of_pods_in_cidrs_are_not_renumbered() {
         assert_eq!(old.rules.get(key), Some(chunk), "{key:?}");
     }
 }
+
+/// Three thousand pods of three hundred kinds, a hundred and one policies, and every pod an endpoint of this node.
+#[test]
+fn thousands_of_pods_compile_in_moments() {
+    let mut cluster = Cluster::default();
+    for ns in 0..20 {
+        let namespace = format!("n{ns}");
+        cluster.add_namespace(&namespace, &[("team", ["red", "blue"][ns % 2])]);
+        for pod in 0..150 {
+            let ip = format!("10.{}.{ns}.{pod}", pod % 15).parse().unwrap();
+            let app = format!("app{}", pod % 15);
+            cluster.add_pod(&namespace, &format!("p{pod}"), &[ip], &[("app", &app)], Default::default());
+        }
+        for app in 0..5 {
+            cluster.apply(&format!(
+                "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: p{app}, namespace: {namespace}}}\n\
+                 spec:\n  podSelector: {{matchLabels: {{app: app{app}}}}}\n  ingress:\n  \
+                 - from: [{{namespaceSelector: {{matchLabels: {{team: red}}}}}}, {{podSelector: {{}}}}]\n    \
+                 ports: [{{port: 80}}]\n"
+            ));
+        }
+    }
+    cluster.apply(
+        "apiVersion: cilium.io/v2\nkind: CiliumClusterwideNetworkPolicy\nmetadata: {name: out}\nspec:\n  \
+         endpointSelector: {matchLabels: {app: app0}}\n  egress: [{toCIDR: [0.0.0.0/0]}, {toEntities: [cluster]}]\n",
+    );
+    let judge = Judge::new(&cluster, &mut Numbers::default());
+    let desired = &judge.compiled.desired;
+    assert_eq!(desired.endpoints.len(), 3000);
+    let sets = |set: fn(&egret_common::maps::Endpoint) -> u32| -> usize {
+        desired.endpoints.values().map(set).collect::<std::collections::BTreeSet<_>>().len()
+    };
+    // Replicas share: a set for every selected kind and the open one.
+    assert_eq!((sets(|e| e.ingress_set), sets(|e| e.egress_set)), (101, 2));
+    // toCIDR does not mean pods, and all of them lie in it: that is the price, once per set.
+    assert_eq!(desired.cidrs.len(), 3001);
+}

@@ -219,3 +219,15 @@ fn other_kinds_and_versions_are_named() {
     );
     assert_eq!(parse(&mixed).policies.len(), 2);
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(1024))]
+
+    #[test]
+    fn no_text_makes_the_reader_panic(spec in "([a-c1 :{}\\[\\],'*&!.\n-]|: |- |---\n|<<){0,60}", cut in 0usize..300) {
+        let _ = parse(&object(&spec));
+        let whole = object("ingress: [{from: [{podSelector: {matchLabels: {a: b}}}, {ipBlock: {cidr: 10.0.0.0/8}}], ports: [{port: web}]}]");
+        let cut = cut.min(whole.len());
+        let _ = parse(&format!("{}{spec}{}", &whole[..cut], &whole[cut..]));
+    }
+}
