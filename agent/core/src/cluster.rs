@@ -21,6 +21,7 @@ mod source;
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    sync::Arc,
 };
 
 pub use object::{
@@ -36,9 +37,6 @@ use crate::{
     labels::Labels,
     policy::Policy,
 };
-
-/// Whether a policy is about pods with these identity labels.
-pub type Selects<'a> = &'a dyn Fn(&Policy, &Labels) -> bool;
 
 /// What happens to an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +56,8 @@ pub struct Cluster {
     slices: BTreeMap<Key, EndpointSlice>,
     nodes: BTreeMap<String, Node>,
     policies: BTreeMap<Key, Vec<Policy>>,
+    /// Every profile of a pod once, so that what follows from it is worked out once.
+    profiles: BTreeSet<Arc<Profile>>,
     own_addresses: BTreeSet<IpAddr>,
     arrivals: u64,
 }
@@ -66,7 +66,7 @@ pub struct Cluster {
 #[derive(Debug, Clone)]
 struct Stored {
     pod: Pod,
-    profile: Profile,
+    profile: Arc<Profile>,
     /// Which pods came before it.
     arrival: u64,
 }
@@ -108,13 +108,9 @@ impl Cluster {
     }
 
     /// The pods that a policy is about, those at their end left out.
-    pub fn selected<'a>(
-        &'a self,
-        policy: &'a Policy,
-        selects: Selects<'a>,
-    ) -> impl Iterator<Item = (&'a Key, &'a Pod)> {
+    pub fn selected<'a>(&'a self, policy: &'a Policy) -> impl Iterator<Item = (&'a Key, &'a Pod)> {
         let live = self.pods.iter().filter(|(_, s)| s.is_live());
-        live.filter(move |(_, s)| selects(policy, &s.profile.labels)).map(|(key, s)| (key, &s.pod))
+        live.filter(|(_, s)| policy.selects(&s.profile.labels)).map(|(key, s)| (key, &s.pod))
     }
 
     fn put(&mut self, key: Key, body: Body) -> bool {
@@ -133,7 +129,8 @@ impl Cluster {
 
     fn delete(&mut self, key: &Key) -> bool {
         match key.kind {
-            Kind::Pod => self.pods.remove(key).is_some(),
+            // The pod itself is dropped first: it holds its profile.
+            Kind::Pod => self.pods.remove(key).is_some() && self.forget_profiles(),
             Kind::Namespace => {
                 self.namespaces.remove(&key.name).is_some() && self.namespace_changed(&key.name)
             }
@@ -155,15 +152,27 @@ impl Cluster {
         let arrival = same.map_or(self.arrivals + 1, |s| s.arrival);
         self.arrivals = self.arrivals.max(arrival);
         let profile = self.profile(&key.namespace, &pod);
-        self.pods.insert(key, Stored { pod, profile, arrival });
-        true
+        drop(self.pods.insert(key, Stored { pod, profile, arrival }));
+        self.forget_profiles()
     }
 
-    fn profile(&self, namespace: &str, pod: &Pod) -> Profile {
+    fn profile(&mut self, namespace: &str, pod: &Pod) -> Arc<Profile> {
         let none = Labels::new();
         let of_namespace = self.namespaces.get(namespace).unwrap_or(&none);
         let labels = labels_of_pod(&pod.labels, namespace, of_namespace, &pod.service_account);
-        Profile { labels, ports: pod.ports.clone() }
+        let profile = Profile { labels, ports: pod.ports.clone() };
+        if let Some(known) = self.profiles.get(&profile) {
+            return known.clone();
+        }
+        let profile = Arc::new(profile);
+        self.profiles.insert(profile.clone());
+        profile
+    }
+
+    /// Drops the profiles that no pod has any more. Always true: something has changed.
+    fn forget_profiles(&mut self) -> bool {
+        self.profiles.retain(|p| Arc::strong_count(p) > 1);
+        true
     }
 
     /// The labels of a namespace are labels of its pods (K-A08).
@@ -173,7 +182,7 @@ impl Cluster {
             stored.profile = self.profile(&key.namespace, &stored.pod);
         }
         self.pods = pods;
-        true
+        self.forget_profiles()
     }
 }
 
@@ -184,4 +193,31 @@ fn replace<K: Ord, V: PartialEq>(map: &mut BTreeMap<K, V>, key: K, value: V) -> 
     }
     map.insert(key, value);
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn k_a08_nothing_is_left_over() {
+        let key = Key::new(Kind::Pod, "x", "p");
+        let put = |app: &str| {
+            let labels = Labels::from([("app".to_owned(), app.to_owned())]);
+            Change::Put(Object { key: key.clone(), body: Body::Pod(Pod { labels, ..Pod::default() }) })
+        };
+        let mut cluster = Cluster::default();
+        for app in ["a", "b", "a"] {
+            assert!(cluster.apply(put(app)));
+            assert!(!cluster.apply(put(app)));
+            assert_eq!(cluster.profiles.len(), 1, "{app}");
+        }
+        let namespace =
+            Object { key: Key::new(Kind::Namespace, "", "x"), body: Body::Namespace(Labels::new()) };
+        assert!(cluster.apply(Change::Put(namespace)));
+        assert_eq!(cluster.profiles.len(), 1);
+        assert!(cluster.apply(Change::Delete(key.clone())));
+        assert_eq!((cluster.pods.len(), cluster.profiles.len()), (0, 0));
+        assert!(!cluster.apply(Change::Delete(key)));
+    }
 }

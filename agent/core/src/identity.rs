@@ -24,7 +24,7 @@ const CLUSTER_NAME: &str = "default";
 /// Nobody may write these keys on a pod: they would make it somebody else.
 const NOT_FOR_PODS: [&str; 2] = ["io.cilium.k8s.", POD_NAMESPACE];
 /// A pod for which no number is left: no selector means it (Cilium's `unmanaged`).
-const UNMANAGED: u32 = 3;
+pub(crate) const UNMANAGED: u32 = 3;
 
 /// The ports of a pod that have a name.
 pub type NamedPorts = BTreeMap<(String, Proto), u16>;

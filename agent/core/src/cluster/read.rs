@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_yaml_ng::{Deserializer, Value};
 
 use super::object::{Body, Key, Kind, Object};
-use crate::policy::{Diagnostic, Severity};
+use crate::policy::{Diagnostic, Severity, load};
 use field::{Field, Problem, Read};
 
 /// The namespace of an object that names none.
@@ -142,14 +142,7 @@ fn keep(object: Object, contents: &mut Contents) {
 
 /// Policies have readers of their own.
 fn read_policy(value: &Value, key: Key, contents: &mut Contents) {
-    let mut value = value.clone();
-    if let Some(namespace) = value.get_mut("metadata").and_then(Value::as_mapping_mut)
-        && key.kind.is_namespaced()
-    {
-        namespace.insert("namespace".into(), key.namespace.clone().into());
-    }
-    let text = serde_yaml_ng::to_string(&value).unwrap_or_default();
-    let loaded = crate::policy::parse(&text);
+    let loaded = load::read_object(value, &key.to_string());
     let valid = !loaded.has_errors();
     contents.diagnostics.extend(loaded.diagnostics);
     if valid {

@@ -5,13 +5,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
+    sync::Arc,
 };
 
 use egret_common::ids::identity;
 
-use super::{Cluster, Key, Kind, Selects, ServiceEntry, Stored, services};
+use super::{Cluster, Key, Kind, ServiceEntry, Stored, services};
 use crate::{
-    identity::{Identity, IdentityBook, NamedPorts},
+    identity::{Identity, IdentityBook, NamedPorts, Profile, UNMANAGED},
     labels::Labels,
     policy::{Diagnostic, Policy, Severity},
 };
@@ -74,23 +75,31 @@ pub struct LocalPod {
 /// Owners of addresses.
 pub(super) type Owners<'a> = BTreeMap<IpAddr, (&'a Key, &'a Stored)>;
 
+/// Numbers of the profiles, by where each of them is: every pod of a profile points there.
+type Numbers = BTreeMap<*const Profile, u32>;
+
+fn number_of(stored: &Stored, numbers: &Numbers) -> u32 {
+    numbers.get(&Arc::as_ptr(&stored.profile)).copied().unwrap_or(UNMANAGED)
+}
+
 impl Cluster {
     /// What follows from the objects on the node called `node`.
-    pub fn resolve(&self, node: &str, book: &mut IdentityBook, selects: Selects<'_>) -> Resolved {
+    pub fn resolve(&self, node: &str, book: &mut IdentityBook) -> Resolved {
         let mut out = Resolved::default();
         self.resolve_nodes(node, &mut out);
         let owners = self.owners(&mut out);
+        let numbers: Numbers = self.profiles.iter().map(|p| (Arc::as_ptr(p), book.number(p))).collect();
         for (ip, (_, stored)) in &owners {
-            out.world_identities.insert(*ip, book.number(&stored.profile));
+            out.world_identities.insert(*ip, number_of(stored, &numbers));
         }
         for stored in self.pods.values().filter(|s| s.has_own_network()) {
-            let number = book.number(&stored.profile);
+            let number = number_of(stored, &numbers);
             if number >= identity::FIRST_DYNAMIC && !out.peers.contains_key(&number) {
                 out.peers.insert(number, book.identity(&stored.profile));
             }
         }
         services::resolve(self, &owners, &mut out);
-        out.local = self.local_pods(node, &owners, book, selects);
+        out.local = self.local_pods(node, &owners, &numbers);
         out
     }
 
@@ -135,20 +144,14 @@ impl Cluster {
         owners
     }
 
-    fn local_pods(
-        &self,
-        node: &str,
-        owners: &Owners<'_>,
-        book: &mut IdentityBook,
-        selects: Selects<'_>,
-    ) -> Vec<LocalPod> {
+    fn local_pods(&self, node: &str, owners: &Owners<'_>, numbers: &Numbers) -> Vec<LocalPod> {
         let mut policies: BTreeMap<&Labels, Vec<Policy>> = BTreeMap::new();
         let mut local = Vec::new();
         for (key, stored) in self.pods.iter().filter(|(_, s)| s.is_live() && is_local(s, node)) {
             let labels = &stored.profile.labels;
             let selecting = policies.entry(labels).or_insert_with(|| {
                 let all = self.policies.values().flatten();
-                all.filter(|p| selects(p, labels)).cloned().collect()
+                all.filter(|p| p.selects(labels)).cloned().collect()
             });
             let owns = |ip: &&IpAddr| owners.get(ip).is_some_and(|(owner, _)| *owner == key);
             local.push(LocalPod {
@@ -156,7 +159,7 @@ impl Cluster {
                 uid: stored.pod.uid.clone(),
                 host_network: stored.pod.host_network,
                 ips: stored.pod.ips.iter().filter(owns).copied().collect(),
-                identity: book.number(&stored.profile),
+                identity: number_of(stored, numbers),
                 labels: labels.clone(),
                 ports: stored.profile.ports.clone(),
                 annotations: stored.pod.annotations.clone(),

@@ -44,7 +44,7 @@ type Kinds = BTreeMap<BackendKind, (IpAddr, u16)>;
 /// What policies can tell apart about a backend.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum BackendKind {
-    /// Something with an identity: number, port, and the longest network of any policy that holds the address.
+    /// Something with an identity: number, port, and the longest network of any policy that holds the address and may mean it.
     Known(u32, u16, Option<IpNet>),
     /// Something of the world: names may have been learned for the very address.
     World(IpAddr, u16),
@@ -109,15 +109,17 @@ impl Cluster {
     }
 
     /// Networks that some policy tells apart.
-    fn policy_nets(&self) -> Nets {
-        let rules = self.policies.values().flatten().flat_map(Policy::rules);
-        let mut nets = Nets::default();
-        for rule in rules {
-            if let Peers::Cidrs(peers) = &rule.peers {
-                peers.iter().for_each(|peer| {
-                    nets.add(peer.net);
-                    peer.except.iter().for_each(|net| nets.add(*net));
-                });
+    fn policy_nets(&self) -> PolicyNets {
+        let mut nets = PolicyNets::default();
+        for rule in self.policies.values().flatten().flat_map(Policy::rules) {
+            let Peers::Cidrs(peers) = &rule.peers else { continue };
+            for peer in peers {
+                for net in peer.except.iter().chain([&peer.net]) {
+                    nets.others.add(*net);
+                    if peer.pods {
+                        nets.pods.add(*net);
+                    }
+                }
             }
         }
         nets
@@ -157,11 +159,10 @@ fn entry(vip: IpAddr, port: u16, proto: Proto, kinds: Kinds) -> ServiceEntry {
     ServiceEntry { vip, port, proto, backends }
 }
 
-fn kind((ip, port): (IpAddr, u16), out: &Resolved, nets: &Nets) -> BackendKind {
-    match out.world_identities.get(&ip) {
-        Some(number) => BackendKind::Known(*number, port, nets.longest(ip)),
-        None => BackendKind::World(ip, port),
-    }
+fn kind((ip, port): (IpAddr, u16), out: &Resolved, nets: &PolicyNets) -> BackendKind {
+    let Some(number) = out.world_identities.get(&ip) else { return BackendKind::World(ip, port) };
+    let nets = if out.peers.contains_key(number) { &nets.pods } else { &nets.others };
+    BackendKind::Known(*number, port, nets.longest(ip))
 }
 
 fn note_size(key: &Key, port: &ServicePort, kinds: usize, out: &mut Resolved) {
@@ -182,6 +183,13 @@ fn is_dns(key: &Key, service: &Service) -> bool {
     let labelled = service.labels.get(label).is_some_and(|v| v == value);
     DNS_SERVICES.contains(&(key.namespace.as_str(), key.name.as_str()))
         || (labelled && key.namespace == DNS_SERVICES[0].0)
+}
+
+/// Networks by what they can mean: some policies never mean pods by address (CASES K-A10).
+#[derive(Debug, Default)]
+struct PolicyNets {
+    pods: Nets,
+    others: Nets,
 }
 
 /// A set of networks, asked for the longest that holds an address: as networks lie inside one another or apart, it

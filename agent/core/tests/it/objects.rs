@@ -10,8 +10,6 @@ use std::net::IpAddr;
 use egret_core::{
     cluster::{Cluster, LocalPod, Resolved, Source},
     identity::IdentityBook,
-    labels::Labels,
-    policy::Policy,
 };
 
 /// A folder with one file per object, and what follows from it on node `n1`.
@@ -47,7 +45,7 @@ impl Lab {
     }
 
     fn resolve(&mut self) -> Resolved {
-        self.cluster.resolve("n1", &mut self.book, &by_name)
+        self.cluster.resolve("n1", &mut self.book)
     }
 
     /// Whose address it is: the label `app` of the pod, or a reserved number, or nobody's.
@@ -82,13 +80,7 @@ impl Lab {
     }
 }
 
-/// A policy selects the pods whose label `app` is its name, and `all` selects everybody.
-fn by_name(policy: &Policy, labels: &Labels) -> bool {
-    let name = &policy.origin().name;
-    name == "all" || labels.get("app") == Some(name)
-}
-
-/// Path and text of an object in short.
+/// Path and text of an object in short. A policy selects the pods whose label `app` is its name, and `all` everybody.
 fn full(object: &str) -> (String, String) {
     let (head, rest) = object.split_once(": ").unwrap();
     let (kind, name) = head.split_once(' ').unwrap();
@@ -96,12 +88,20 @@ fn full(object: &str) -> (String, String) {
     let api = match kind {
         "EndpointSlice" => "discovery.k8s.io/v1",
         "CiliumNetworkPolicy" => "cilium.io/v2",
+        "NetworkPolicy" => "networking.k8s.io/v1",
         _ => "v1",
     };
     // `labels` and what else belongs to the metadata stands before a bar.
     let (metadata, rest) = rest.split_once(" | ").unwrap_or(("{}", rest));
     let inner = |text: &str| text.strip_prefix('{').unwrap().strip_suffix('}').unwrap().to_owned();
     let (metadata, rest) = (inner(metadata), inner(rest));
+    let rest = match (kind, name) {
+        ("CiliumNetworkPolicy", "all") => rest.replacen('{', "{endpointSelector: {}, ", 1),
+        ("CiliumNetworkPolicy", app) => {
+            rest.replacen('{', &format!("{{endpointSelector: {{matchLabels: {{app: {app}}}}}, "), 1)
+        }
+        _ => rest,
+    };
     let comma = if metadata.is_empty() { "" } else { ", " };
     let text = format!(
         "{{apiVersion: {api}, kind: {kind}, metadata: {{name: {name}, namespace: {namespace}{comma}{metadata}}}, {rest}}}"

@@ -1,6 +1,6 @@
 //! Warnings about policies that are enforced as written.
 
-use super::{Lab, by_name};
+use super::Lab;
 
 const DNS: &str = "Service kube-system/kube-dns: {spec: {clusterIP: 10.96.0.10, selector: {k8s-app: dns}, ports: \
     [{port: 53, protocol: UDP, targetPort: 5353}]}}";
@@ -19,8 +19,8 @@ fn advice(objects: &[&str]) -> Vec<String> {
             lab.cluster.apply(change);
         }
     }
-    let resolvers = lab.resolve().resolvers;
-    lab.cluster.advise(&resolvers, &by_name).iter().map(ToString::to_string).collect()
+    let resolved = lab.resolve();
+    lab.cluster.advise(&resolved).iter().map(ToString::to_string).collect()
 }
 
 #[test]
@@ -38,16 +38,26 @@ fn r_a04_names_without_dns() {
     let dns = "{toEntities: [cluster], toPorts: [{ports: [{port: '5353', protocol: UDP}]}]}";
     check(&[&policy("x", NAMES), &policy("all", dns)], "");
     check(&[&policy("x", NAMES), &policy("y", dns)], &of_pod);
-    // The way to the DNS pods may be opened by address, in the right network, for the right protocol.
-    let to = |net: &str, proto: &str| {
-        policy(
-            "all",
-            &format!("{{toCIDR: [{net}], toPorts: [{{ports: [{{port: '5353', protocol: {proto}}}]}}]}}"),
+    // The way to the DNS pods may be opened by label, for the right pods and protocol.
+    let to = |labels: &str, proto: &str| {
+        let peers = format!("toEndpoints: [{{matchLabels: {{{labels}}}}}]");
+        policy("all", &format!("{{{peers}, toPorts: [{{ports: [{{port: '5353', protocol: {proto}}}]}}]}}"))
+    };
+    let dns_pods = "'k8s:io.kubernetes.pod.namespace': kube-system, k8s-app: dns";
+    check(&[&policy("x", NAMES), &to(dns_pods, "UDP")], "");
+    check(&[&policy("x", NAMES), &to(dns_pods, "TCP")], &of_pod);
+    check(&[&policy("x", NAMES), &to("k8s-app: dns", "UDP")], &of_pod);
+    // By address only where the address means pods as well (K-A10).
+    let by_address = |net: &str| {
+        format!(
+            "NetworkPolicy x: {{spec: {{podSelector: {{}}, policyTypes: [Egress], egress: \
+             [{{to: [{{ipBlock: {{cidr: {net}}}}}], ports: [{{port: 5353, protocol: UDP}}]}}]}}}}"
         )
     };
-    check(&[&policy("x", NAMES), &to("10.244.0.0/16", "UDP")], "");
-    check(&[&policy("x", NAMES), &to("10.245.0.0/16", "UDP")], &of_pod);
-    check(&[&policy("x", NAMES), &to("10.244.0.0/16", "TCP")], &of_pod);
+    check(&[&policy("x", NAMES), &by_address("10.244.0.0/16")], "");
+    check(&[&policy("x", NAMES), &by_address("10.245.0.0/16")], &of_pod);
+    let cidr = "{toCIDR: [10.244.0.0/16], toPorts: [{ports: [{port: '5353', protocol: UDP}]}]}";
+    check(&[&policy("x", NAMES), &policy("all", cidr)], &of_pod);
     // Egress that is not isolated lets DNS through by itself.
     let open = policy("x", NAMES).replace("egress:", "enableDefaultDeny: {egress: false}, egress:");
     check(&[&open], "");
@@ -82,6 +92,12 @@ fn k_a09_only_host_network() {
     );
     assert_eq!(advice(&[&pod("a", true), &pod("b", false), &world]), [] as [&str; 0]);
     assert_eq!(advice(&[&world]), [] as [&str; 0]);
+    // As a peer.
+    let to = policy("y", "{toEndpoints: [{matchLabels: {app: x}}]}");
+    let found = advice(&[&pod("a", true), &pod("b", true), &to]);
+    let want = "spec.egress[0]: `app=x,io.kubernetes.pod.namespace=default` means only pods on their nodes' network, such as Pod/default/a";
+    assert!(found[0].contains(want), "{found:?}");
+    assert_eq!(advice(&[&pod("a", true), &pod("b", false), &to]), [] as [&str; 0]);
 }
 
 #[test]

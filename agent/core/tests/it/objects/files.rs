@@ -92,7 +92,7 @@ fn a_torn_file_loses_nothing() {
 fn a_policy_that_breaks_stays_in_force() {
     let policy = |entity: &str| {
         format!(
-            "{{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {{name: p}}, spec: {{egress: [{{toEntities: [{entity}]}}]}}}}"
+            "{{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {{name: p}}, spec: {{endpointSelector: {{}}, egress: [{{toEntities: [{entity}]}}]}}}}"
         )
     };
     let mut source = Source::default();

@@ -6,7 +6,7 @@ use egret_core::cluster::{Change, Cluster, Resolved, read};
 use egret_core::identity::IdentityBook;
 use proptest::{collection::vec, prelude::*};
 
-use super::{Lab, by_name, full};
+use super::{Lab, full};
 
 const NODES: [&str; 2] = [
     "Node n1: {status: {addresses: [{type: InternalIP, address: 192.0.2.1}, {type: InternalIP, address: 'fd00:2::1'}]}}",
@@ -278,7 +278,7 @@ fn text_of(event: &Event) -> Option<(String, String)> {
 }
 
 fn resolve(cluster: &Cluster, book: &mut IdentityBook) -> Resolved {
-    let mut resolved = cluster.resolve("n1", book, &by_name);
+    let mut resolved = cluster.resolve("n1", book);
     resolved.notes.clear();
     resolved
 }
@@ -368,9 +368,9 @@ fn a_large_cluster_is_resolved_in_moments() {
         ));
     }
     let mut book = IdentityBook::default();
-    cluster.resolve("n1", &mut book, &by_name);
+    cluster.resolve("n1", &mut book);
     let begin = std::time::Instant::now();
-    let resolved = cluster.resolve("n1", &mut book, &by_name);
+    let resolved = cluster.resolve("n1", &mut book);
     let took = begin.elapsed();
     eprintln!("resolved in {took:?}");
     assert_eq!((resolved.peers.len(), resolved.local.len(), resolved.services.len()), (1000, 200, 500));

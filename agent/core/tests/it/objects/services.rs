@@ -6,6 +6,7 @@ use egret_common::{ids::identity, net::Direction};
 use egret_core::{
     cluster::{Body, Change, Key, Kind, Object},
     eval::{Situation, Verdict, eval},
+    identity::NamedPorts,
     policy::Policy,
 };
 use proptest::{collection::vec, prelude::*, sample::select};
@@ -49,17 +50,23 @@ fn replicas_are_one_backend() {
 }
 
 #[test]
-fn replicas_that_a_policy_tells_apart_are_not_one() {
+fn k_a10_replicas_that_a_policy_tells_apart_are_not_one() {
     let web = "{name: web, containerPort: 80}";
+    let cilium = "CiliumNetworkPolicy x/p: {spec: {egress: [{toCIDRSet: [{cidr: 10.0.0.0/8, except: [10.0.1.4/32]}]}]}}";
     let mut lab = Lab::new(&[
         SERVICE,
         &pod("p1", "a", "10.0.0.1", web),
         &pod("p2", "a", "10.0.0.2", web),
         &pod("p3", "a", "10.0.1.3", web),
         &pod("p4", "a", "10.0.1.4", web),
-        "CiliumNetworkPolicy x/p: {spec: {egress: [{toCIDRSet: [{cidr: 10.0.0.0/8, except: [10.0.1.4/32]}]}]}}",
+        cilium,
     ]);
-    assert_eq!(lab.services(), ["10.96.0.7:80/tcp -> 10.0.0.1:80 10.0.1.4:80"]);
+    assert_eq!(lab.services(), ["10.96.0.7:80/tcp -> 10.0.0.1:80"], "toCIDR does not mean pods");
+    lab.put(
+        "NetworkPolicy x/p: {spec: {podSelector: {}, policyTypes: [Egress], egress: \
+         [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.0.1.4/32]}}]}]}}",
+    );
+    assert_eq!(lab.services(), ["10.96.0.7:80/tcp -> 10.0.0.1:80 10.0.1.4:80"], "ipBlock does");
 }
 
 #[test]
@@ -268,7 +275,7 @@ proptest! {
         prop_assert_eq!(few.is_empty(), all.is_empty());
         let allowed = |(remote, port): &(IpAddr, u16)| {
             let identity = resolved.world_identities.get(remote).copied().unwrap_or(identity::WORLD);
-            let s = Situation { direction: Direction::Egress, remote: *remote, identity, names: &[], proto: 6, port: *port };
+            let s = Situation { direction: Direction::Egress, remote: *remote, identity, pod: resolved.peers.get(&identity), own_ports: &NamedPorts::new(), names: &[], proto: 6, port: *port };
             eval(&policies, &s) == Verdict::Allow
         };
         prop_assert_eq!(few.iter().all(allowed), all.iter().all(allowed));
