@@ -72,10 +72,6 @@ struct SavedIdentity {
     ports: Vec<(String, u8, u16)>,
 }
 
-fn selects(policy: &Policy, labels: &Labels) -> bool {
-    policy.selects(labels)
-}
-
 impl Objects {
     /// Takes the texts of a source in.
     pub(super) fn read(&mut self, texts: &Texts) {
@@ -91,7 +87,7 @@ impl Objects {
     /// What follows, on the node called `node`, which has these addresses.
     pub(super) fn picture(&mut self, node: &str, own: &BTreeMap<IpAddr, u32>) -> Picture {
         self.cluster.set_own_addresses(own.keys().copied());
-        let resolved = self.cluster.resolve(node, &mut self.book, &selects);
+        let resolved = self.cluster.resolve(node, &mut self.book);
         for identity in resolved.peers.values() {
             let profile = || Profile { labels: identity.labels.clone(), ports: identity.ports.clone() };
             self.profiles.entry(identity.number).or_insert_with(profile);
@@ -103,7 +99,7 @@ impl Objects {
         let mut diagnostics = self.unreadable.clone();
         diagnostics.extend(self.source.diagnostics().into_iter().map(|(path, d)| format!("{path}: {d}")));
         diagnostics.extend(resolved.notes.iter().map(ToString::to_string));
-        let advice = self.cluster.advise(&resolved.resolvers, &selects);
+        let advice = self.cluster.advise(&resolved);
         diagnostics.extend(advice.iter().map(ToString::to_string));
         Picture { local: resolved.local.iter().map(Local::from).collect(), resolved, diagnostics }
     }
@@ -152,7 +148,7 @@ impl Objects {
             Subject::Nodes(selector) => format!("nodes with {selector}"),
             Subject::This => String::new(),
         };
-        let selected = self.cluster.selected(policy, &selects);
+        let selected = self.cluster.selected(policy);
         api::Policy {
             name: policy.origin().to_string(),
             subject,
