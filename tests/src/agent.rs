@@ -129,6 +129,11 @@ impl Agent {
         &self.pins
     }
 
+    /// What it has written down for the next one.
+    pub fn memory(&self) -> String {
+        fs::read_to_string(self.dir.join("agent-state.json")).unwrap_or_default()
+    }
+
     /// What it has said.
     pub fn said(&self) -> String {
         self.running.as_ref().map(Running::stderr_so_far).unwrap_or_default()

@@ -1,6 +1,6 @@
 //! Policies to try kernel and model under: small ones that meet every branch of the decision.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use egret_common::{
