@@ -1,12 +1,27 @@
 //! Egret's shell: everything that touches the kernel, the file system or the network. Decisions live in
 //! `egret-core` (pure) and `egret-common` (shared with the programs).
 
+pub mod agent;
+pub mod api;
 pub mod cli;
+pub mod connection;
 pub mod datapath;
 pub mod exit;
+pub mod host;
+pub mod learn;
+pub mod netlink;
+pub mod place;
 pub mod run;
 pub mod sandbox;
+pub mod show;
+pub mod source;
 pub mod tell;
+
+/// `egret uninstall`: the agent, and what runs have left. The worst code counts.
+fn uninstall(args: &cli::UninstallArgs) -> Result<u8, exit::Refusal> {
+    let (runs, agent) = (run::uninstall(args)?, agent::uninstall(args)?);
+    Ok(if agent == 0 { runs } else { agent })
+}
 
 /// The whole process: parses the arguments, does what they say, prints the one line of an error, and gives the exit
 /// code.
@@ -19,7 +34,14 @@ pub fn main() -> u8 {
     tell::instead_of_panics();
     let work = || match &cli.command {
         cli::Command::Run(args) => run::run(args),
-        cli::Command::Uninstall(args) => run::uninstall(args),
+        cli::Command::Agent(args) => agent::run(args),
+        cli::Command::Status(view) => show::status(view),
+        cli::Command::Endpoint(command) => show::endpoint(command),
+        cli::Command::Identity(command) => show::identity(command),
+        cli::Command::Fqdn(command) => show::fqdn(command),
+        cli::Command::Policy(command) => show::policy(command),
+        cli::Command::Bpf(command) => show::bpf(command),
+        cli::Command::Uninstall(args) => uninstall(args),
     };
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)) {
         Ok(Ok(code)) => code,

@@ -3,15 +3,9 @@
 //! Nothing is made before everything that the user wrote has been understood; CMD is not started before the programs are
 //! on its cgroup and the kernel has shown them there. Whatever happens after that, the report is written.
 
-pub mod asked;
 mod banner;
 mod cell;
-mod connection;
 mod describe;
-#[cfg(test)]
-mod fixture;
-mod host;
-pub mod learn;
 mod leftovers;
 mod live;
 mod output;
@@ -20,7 +14,6 @@ pub mod report;
 mod reset;
 pub mod resolvers;
 mod tally;
-pub mod told;
 mod used;
 mod watch;
 
@@ -41,6 +34,8 @@ use egret_core::state::State;
 
 use crate::cli::{OnDeny, RunArgs};
 use crate::exit::{self, Refusal};
+use crate::host;
+use crate::learn::Learner;
 use crate::sandbox::child::{self, Spec};
 use crate::sandbox::escape::{self, Subject};
 use crate::sandbox::process::{Child, Exit};
@@ -49,7 +44,6 @@ use crate::sandbox::user::{self, UserSpec};
 use crate::sandbox::{cgroup::Cgroup, preflight};
 use crate::tell;
 use cell::{Cell, system};
-use learn::Learner;
 use output::Outputs;
 use plan::Plan;
 use report::{CounterLine, LostLine, Report};
@@ -97,7 +91,7 @@ fn enforce(args: &RunArgs, plan: &Plan, cell: &Cell) -> Result<Watch, Refusal> {
     datapath.apply(&diff(&Desired::default(), state.desired())).map_err(full)?;
     datapath.bind_cgroup(cell.cgroup()?.path(), ENDPOINT).map_err(full)?;
     cell.attach(&mut datapath, args.accept_override)?;
-    let learner = Learner::new(state, ENDPOINT);
+    let learner = Learner::new(state, Some(ENDPOINT));
     let setting = Setting {
         endpoint: ENDPOINT,
         cgroup: cell.cgroup()?.path().to_owned(),

@@ -62,6 +62,7 @@ impl Arena {
             config_flags,
             events_per_second,
             sizes,
+            adopt: false,
             pods,
         };
         let mut datapath = Datapath::load(&options).unwrap_or_else(|error| panic!("{error}"));

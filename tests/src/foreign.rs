@@ -55,7 +55,9 @@ impl Neighbour {
         let mut ids = [0u32; 64];
         let pointer = (ids.as_mut_ptr() as u64).to_ne_bytes();
         let half = |at: usize| u32::from_ne_bytes(pointer[at..at + 4].try_into().expect("four bytes"));
-        let attr = [fd(&self.cgroup), INET_EGRESS, 0, 0, half(0), half(4), ids.len() as u32, 0];
+        // Whole up to `revision`, which the kernel writes since 6.17 however short the attributes are.
+        let mut attr = [0; 16];
+        attr[..7].copy_from_slice(&[fd(&self.cgroup), INET_EGRESS, 0, 0, half(0), half(4), ids.len() as u32]);
         bpf(PROG_QUERY, &attr).expect("query a cgroup");
         ids.iter().any(|id| *id != 0)
     }

@@ -13,6 +13,7 @@
 //! [`egret`] only starts the binary and reads its report. The tests against loaded programs stand apart: [`arena`]
 //! loads them, [`packet`] and [`dnsd::raw`] make what they are given, [`model`] says what must come of it.
 
+pub mod agent;
 pub mod arena;
 pub mod demo;
 pub mod dnsd;

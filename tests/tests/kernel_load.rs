@@ -68,7 +68,15 @@ fn l_a02_attached_programs_are_ours_and_removing_the_pins_detaches_them() {
 fn a_failed_load_leaves_no_pins() {
     let sizes = Sizes { grants: 0, ..Sizes::run() };
     let dir = arena::fresh_dir();
-    let options = Options { dir, cgroup_level: 1, config_flags: 0, events_per_second: 1, sizes, pods: true };
+    let options = Options {
+        dir,
+        cgroup_level: 1,
+        config_flags: 0,
+        events_per_second: 1,
+        sizes,
+        adopt: false,
+        pods: true,
+    };
     let error = Datapath::load(&options).expect_err("no map has no entries").to_string();
     assert!(error.contains("GRANTS"), "{error}");
     assert!(!options.dir.exists());

@@ -4,6 +4,8 @@
 //! it waits, locks or reads a clock. Must not know: how maps are written, how events arrive.
 
 mod lesson;
+mod saved;
+mod update;
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -15,6 +17,8 @@ use egret_common::{
 };
 
 pub use lesson::{KernelDid, Lesson};
+pub use saved::{Saved, SavedRole};
+pub use update::Wiring;
 
 use crate::{
     compile::{self, Book, CompileError, Compiled, EndpointSpec, World, addr},
@@ -48,6 +52,7 @@ pub struct State {
     endpoints: Vec<EndpointSpec>,
     book: Book,
     compiled: Compiled,
+    wiring: Wiring,
     caches: BTreeMap<EndpointId, Cache>,
     limits: Limits,
     /// That many name classes have their rules in `compiled`.
@@ -63,7 +68,8 @@ impl State {
         let mut book = Book::default();
         let compiled = compile::compile(&world, &endpoints, &mut book)?;
         let ruled = book.classes();
-        Ok(Self { world, endpoints, book, compiled, caches: BTreeMap::new(), limits, ruled })
+        let (wiring, caches) = (Wiring::default(), BTreeMap::new());
+        Ok(Self { world, endpoints, book, compiled, wiring, caches, limits, ruled })
     }
 
     /// What the maps shall hold.
@@ -119,7 +125,8 @@ impl State {
         endpoints: Vec<EndpointSpec>,
         now: GrantTime,
     ) -> Result<(Vec<MapOp>, Vec<Grant>), CompileError> {
-        let compiled = compile::compile(&self.world, &endpoints, &mut self.book)?;
+        let mut compiled = compile::compile(&self.world, &endpoints, &mut self.book)?;
+        self.wiring.enter(&mut compiled.desired);
         let old = std::mem::replace(&mut self.compiled, compiled);
         self.endpoints = endpoints;
         self.ruled = self.book.classes();

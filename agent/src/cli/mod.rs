@@ -1,11 +1,20 @@
 //! The command line: clap definitions and nothing else. What NAME[:PORT[/PROTO]] means is `egret_core`'s
 //! business; here it is text.
 
+mod agent;
 mod run;
+mod show;
+
+use std::path::PathBuf;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+pub use agent::{AgentArgs, Source};
 pub use run::{OnDeny, Output, ReportFormat, RunArgs};
+pub use show::{
+    BpfCommand, BpfDump, CacheCommand, EndpointCommand, Format, FqdnCommand, Get, IdentityCommand,
+    PolicyCheck, PolicyCommand, View,
+};
 
 use crate::exit;
 
@@ -23,7 +32,26 @@ pub struct Cli {
 pub enum Command {
     /// Run one command that can reach only the names on its list
     Run(Box<RunArgs>),
-    /// Remove what ended runs have left: pins and empty cgroups
+    /// Hold the pods of this node to their policies
+    Agent(Box<AgentArgs>),
+    /// Tell how the agent is
+    Status(View),
+    /// The pods and cgroups that are held
+    #[command(subcommand)]
+    Endpoint(EndpointCommand),
+    /// Label sets and their numbers
+    #[command(subcommand)]
+    Identity(IdentityCommand),
+    /// What workloads were told by DNS
+    #[command(subcommand)]
+    Fqdn(FqdnCommand),
+    /// Policies in force, or in files
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+    /// The kernel's maps
+    #[command(subcommand)]
+    Bpf(BpfCommand),
+    /// Remove what the agent and ended runs have left: programs, pins and empty cgroups
     Uninstall(UninstallArgs),
 }
 
@@ -33,6 +61,12 @@ pub struct UninstallArgs {
     /// Print what would be removed and remove nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// Where the agent pins
+    #[arg(long, hide = true, value_name = "DIR", default_value = agent::PINS)]
+    pub pins: PathBuf,
+    /// The agent's socket
+    #[arg(long, value_name = "PATH", default_value = agent::SOCKET)]
+    pub socket: PathBuf,
 }
 
 /// Parses the process's arguments. `Err` is the exit code: 0 after `--help`, 64 (EX_USAGE) after a usage
@@ -66,7 +100,7 @@ mod tests {
     fn run(args: &[&str]) -> Result<RunArgs, u8> {
         match parse_from(["egret", "run"].iter().chain(args))?.command {
             Command::Run(run) => Ok(*run),
-            Command::Uninstall(_) => Err(1),
+            _ => Err(1),
         }
     }
 

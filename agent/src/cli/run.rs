@@ -140,7 +140,7 @@ pub enum Output {
     File(PathBuf),
 }
 
-fn parse_resolver(text: &str) -> Result<SocketAddr, String> {
+pub(super) fn parse_resolver(text: &str) -> Result<SocketAddr, String> {
     let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
     match bare.parse::<IpAddr>() {
         Ok(ip) => Ok(SocketAddr::new(ip, DNS_PORT)),
@@ -154,10 +154,11 @@ fn parse_output(text: &str) -> Result<Output, std::convert::Infallible> {
 
 /// What clap's own rules cannot say.
 pub(super) fn check(command: &mut clap::Command, cli: Cli) -> Result<Cli, clap::Error> {
+    const FLOOR: &str = "--ttl-floor is above --ttl-cap";
+    let wrong = ErrorKind::ValueValidation;
     match &cli.command {
-        Command::Run(run) if run.ttl_floor > run.ttl_cap => {
-            Err(command.error(ErrorKind::ValueValidation, "--ttl-floor is above --ttl-cap"))
-        }
+        Command::Run(run) if run.ttl_floor > run.ttl_cap => Err(command.error(wrong, FLOOR)),
+        Command::Agent(agent) if agent.ttl_floor > agent.ttl_cap => Err(command.error(wrong, FLOOR)),
         _ => Ok(cli),
     }
 }

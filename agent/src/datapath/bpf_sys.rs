@@ -19,12 +19,15 @@ const OBJ_GET_INFO_BY_FD: i32 = 15;
 const PROG_QUERY: i32 = 16;
 const LINK_CREATE: i32 = 28;
 const LINK_UPDATE: i32 = 29;
+const LINK_DETACH: i32 = 34;
 
 /// `BPF_F_ALLOW_OVERRIDE`: a program in a descendant cgroup replaces this one there.
 pub const F_ALLOW_OVERRIDE: u32 = 1;
 /// `BPF_F_ALLOW_MULTI`: programs of this and of descendant cgroups all run.
 pub const F_ALLOW_MULTI: u32 = 2;
 const F_QUERY_EFFECTIVE: u32 = 1;
+/// `BPF_F_BEFORE`: without a relative, in front of everything.
+pub const F_BEFORE: u32 = 1 << 3;
 
 /// One `bpf(2)` call. `T` must be the `#[repr(C)]` prefix of `union bpf_attr` for `cmd`, without
 /// padding holes; the kernel reads the rest as zero.
@@ -52,6 +55,36 @@ pub fn link_create(prog: BorrowedFd<'_>, target: BorrowedFd<'_>, attach_type: u3
 /// `ENOLINK`: the cgroup is gone.
 pub fn link_update(link: BorrowedFd<'_>, prog: BorrowedFd<'_>) -> io::Result<()> {
     bpf(LINK_UPDATE, &mut [link.as_raw_fd() as u32, prog.as_raw_fd() as u32, 0, 0]).map(drop)
+}
+
+/// `BPF_LINK_CREATE` on an interface, in front of all programs of the hook (TCX, since kernel 6.6; before: `EINVAL`).
+pub fn link_create_tcx(prog: BorrowedFd<'_>, ifindex: u32, attach_type: u32) -> io::Result<OwnedFd> {
+    // Behind the flags: no relative, any revision.
+    bpf_fd(LINK_CREATE, &mut [prog.as_raw_fd() as u32, ifindex, attach_type, F_BEFORE, 0, 0, 0, 0])
+}
+
+/// `BPF_LINK_DETACH`: takes the program off its hook at once; the link itself goes with its last holder.
+pub fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
+    bpf(LINK_DETACH, &mut [link.as_raw_fd() as u32]).map(drop)
+}
+
+/// What a TCX link is attached to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TcxLink {
+    /// Id of the program.
+    pub program: u32,
+    /// The interface; 0 when it is gone, or the link was detached.
+    pub ifindex: u32,
+    /// `BPF_TCX_INGRESS` or `BPF_TCX_EGRESS`.
+    pub attach_type: u32,
+}
+
+/// `BPF_OBJ_GET_INFO_BY_FD` for a TCX link.
+pub fn tcx_link(link: BorrowedFd<'_>) -> io::Result<TcxLink> {
+    // Layout: type, id, program, pad, then ifindex and attach type.
+    let mut info = [0u32; 8];
+    info_by_fd(link, info.as_mut_ptr() as u64, size_of_val(&info) as u32)?;
+    Ok(TcxLink { program: info[2], ifindex: info[4], attach_type: info[5] })
 }
 
 #[repr(C)]
@@ -86,24 +119,39 @@ pub struct Query {
 #[repr(C)]
 #[derive(Default)]
 struct QueryAttr {
-    target_fd: u32,
+    target: u32,
     attach_type: u32,
     query_flags: u32,
     attach_flags: u32,
     prog_ids: u64,
     prog_cnt: u32,
     pad: u32,
+    prog_attach_flags: u64,
+    link_ids: u64,
+    link_attach_flags: u64,
+    /// Written by the kernel (TCX, and cgroups since 6.17) however short the caller's attributes are.
+    revision: u64,
 }
 
 /// `BPF_PROG_QUERY` on a cgroup directory. `effective`: everything that runs for the cgroup,
 /// ancestors' programs included; otherwise only what is attached to it.
 pub fn query(cgroup: BorrowedFd<'_>, attach_type: u32, effective: bool) -> io::Result<Query> {
+    let flags = if effective { F_QUERY_EFFECTIVE } else { 0 };
+    query_target(cgroup.as_raw_fd() as u32, attach_type, flags)
+}
+
+/// `BPF_PROG_QUERY` on an interface of this network namespace (TCX). `EINVAL` before kernel 6.6.
+pub fn query_tcx(ifindex: u32, attach_type: u32) -> io::Result<Query> {
+    query_target(ifindex, attach_type, 0)
+}
+
+fn query_target(target: u32, attach_type: u32, query_flags: u32) -> io::Result<Query> {
     let mut ids = vec![0u32; 64];
     loop {
         let mut attr = QueryAttr {
-            target_fd: cgroup.as_raw_fd() as u32,
+            target,
             attach_type,
-            query_flags: if effective { F_QUERY_EFFECTIVE } else { 0 },
+            query_flags,
             prog_ids: ids.as_mut_ptr() as u64,
             prog_cnt: ids.len() as u32,
             ..QueryAttr::default()
@@ -132,19 +180,23 @@ pub struct ProgInfo {
 
 /// `BPF_OBJ_GET_INFO_BY_FD` for a program.
 pub fn prog_info(prog: BorrowedFd<'_>) -> io::Result<ProgInfo> {
+    // Layout: type, id, tag[8], 2 x u32, 3 x u64, 2 x u32, u64, name[16] at 64.
+    let mut info = [0u8; 80];
+    info_by_fd(prog, info.as_mut_ptr() as u64, 80)?;
+    let word = |at: usize| u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
+    let name = info[64..80].split(|b| *b == 0).next().unwrap_or_default();
+    Ok(ProgInfo { id: word(4), prog_type: word(0), name: String::from_utf8_lossy(name).into_owned() })
+}
+
+/// `info` points to `len` writable bytes.
+fn info_by_fd(object: BorrowedFd<'_>, info: u64, len: u32) -> io::Result<()> {
     #[repr(C)]
     struct Attr {
         fd: u32,
         len: u32,
         info: u64,
     }
-    // Layout: type, id, tag[8], 2 x u32, 3 x u64, 2 x u32, u64, name[16] at 64.
-    let mut info = [0u8; 80];
-    let mut attr = Attr { fd: prog.as_raw_fd() as u32, len: 80, info: info.as_mut_ptr() as u64 };
-    bpf(OBJ_GET_INFO_BY_FD, &mut attr)?;
-    let word = |at: usize| u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
-    let name = info[64..80].split(|b| *b == 0).next().unwrap_or_default();
-    Ok(ProgInfo { id: word(4), prog_type: word(0), name: String::from_utf8_lossy(name).into_owned() })
+    bpf(OBJ_GET_INFO_BY_FD, &mut Attr { fd: object.as_raw_fd() as u32, len, info }).map(drop)
 }
 
 /// Opens a program by id and describes it. Needs CAP_SYS_ADMIN.

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use super::cgroup_link;
+use super::{cgroup_link, tc::TcError};
 
 /// Why the datapath could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +42,16 @@ pub enum LoadError {
         /// Its name.
         name: &'static str,
     },
+    /// A pinned map was made by a build with other sizes.
+    #[error("the pinned map {name} has {found} entries, this build wants {wanted}")]
+    Shape {
+        /// The map.
+        name: &'static str,
+        /// Its entries.
+        found: u32,
+        /// The entries it should have.
+        wanted: u32,
+    },
     /// Something could not be pinned.
     #[error("cannot pin {path}: {error}")]
     Pin {
@@ -52,7 +62,7 @@ pub enum LoadError {
     },
 }
 
-/// Why the programs could not be attached to a cgroup. What was attached before the error stays pinned: remove the
+/// Why the programs could not be attached to a cgroup or an interface. What was attached before the error stays pinned: remove the
 /// instance.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
@@ -67,6 +77,19 @@ pub enum AttachError {
         /// What the kernel said.
         error: io::Error,
     },
+    /// A program is not in its place on an interface.
+    #[error("interface {ifindex} ({hook}): {error}")]
+    Interface {
+        /// The interface.
+        ifindex: u32,
+        /// The hook.
+        hook: &'static str,
+        /// Why.
+        error: TcError,
+    },
+    /// The programs for a cgroup of this level could not be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
     /// Attached, but the kernel does not show it.
     #[error(transparent)]
     Mismatch(#[from] Mismatch),

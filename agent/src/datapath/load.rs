@@ -55,7 +55,7 @@ const LOG_LINES: usize = 12;
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Directory of this instance on a BPF file system, such as `/sys/fs/bpf/egret/run-1`. Made here; must not hold
-    /// pins of this ABI.
+    /// pins of this ABI, unless they are adopted.
     pub dir: PathBuf,
     /// Level of the cgroup at which the programs are attached (0 = root; see `cgroup_link::level`).
     pub cgroup_level: u32,
@@ -65,6 +65,8 @@ pub struct Options {
     pub events_per_second: u32,
     /// Entries per map.
     pub sizes: Sizes,
+    /// Go on with the maps that are pinned in `dir`, as far as they are there (`super::content` tells what they hold).
+    pub adopt: bool,
     /// Load the programs for interfaces of pods, too.
     pub pods: bool,
 }
@@ -80,6 +82,9 @@ pub struct Datapath {
     pub(super) flow_ring: Option<RingBuf<MapData>>,
     /// Kernel ids of the maps in [`MAPS`].
     pub(super) map_ids: BTreeMap<&'static str, u32>,
+    /// The programs for cgroups of further levels, by level.
+    pub(super) levels: BTreeMap<u32, Ebpf>,
+    pub(super) options: Options,
     hz: u32,
 }
 
@@ -93,7 +98,7 @@ impl Datapath {
     /// Creates the maps, loads every program and pins both below `options.dir`. Nothing is attached yet.
     ///
     /// # Errors
-    /// [`LoadError`]; what was pinned until then is removed again.
+    /// [`LoadError`]; what was pinned until then is removed again, unless pins were to be adopted.
     pub fn load(options: &Options) -> Result<Self, LoadError> {
         if OBJECT.is_empty() {
             return Err(LoadError::NoObject);
@@ -102,7 +107,7 @@ impl Datapath {
         let dir = options.dir.join(format!("v{ABI_VERSION}"));
         fs::create_dir_all(&dir).map_err(|error| LoadError::Directory { path: dir.clone(), error })?;
         let loaded = Self::load_into(options, dir, hz);
-        if loaded.is_err() {
+        if loaded.is_err() && !options.adopt {
             // The error that led here is the one worth telling.
             let _ = pins::remove(&options.dir);
         }
@@ -110,14 +115,14 @@ impl Datapath {
     }
 
     fn load_into(options: &Options, dir: PathBuf, hz: u32) -> Result<Self, LoadError> {
-        let mut ebpf = create(options, hz)?;
+        let mut ebpf = create(options, options.adopt.then_some(&*dir), options.cgroup_level, hz)?;
         let programs = program_names(options.pods);
         load_programs(&mut ebpf, &programs)?;
         let mut map_ids = BTreeMap::new();
         for name in MAPS {
             let map = ebpf.map(name).ok_or(LoadError::Missing { kind: "map", name })?;
             let path = dir.join(name);
-            let pinned = map.pin(&path).map_err(io::Error::other);
+            let pinned = if options.adopt { Ok(()) } else { map.pin(&path).map_err(io::Error::other) };
             let id = pinned.and_then(|()| Ok(MapInfo::from_pin(&path).map_err(io::Error::other)?.id()));
             map_ids.insert(name, id.map_err(|error| LoadError::Pin { path, error })?);
         }
@@ -127,7 +132,9 @@ impl Datapath {
         let dns_ring = Some(ring(&mut ebpf, "DNS_EVENTS")?);
         let flow_ring = Some(ring(&mut ebpf, "FLOW_EVENTS")?);
         let dir = options.dir.clone();
-        Ok(Self { dir, sizes: options.sizes, programs, ebpf, dns_ring, flow_ring, map_ids, hz })
+        let (sizes, options) = (options.sizes, options.clone());
+        let levels = BTreeMap::new();
+        Ok(Self { dir, sizes, programs, ebpf, dns_ring, flow_ring, map_ids, levels, options, hz })
     }
 
     /// Directory of this instance.
@@ -175,10 +182,12 @@ fn program_names(pods: bool) -> Vec<&'static str> {
     OWN.into_iter().chain(CgroupHook::ALL.map(program_of)).chain(pods.iter().copied()).collect()
 }
 
-fn create(options: &Options, hz: u32) -> Result<Ebpf, LoadError> {
+/// Maps and programs of the object, not loaded yet. With `pins` the maps are those that are pinned there; what is not is
+/// made and pinned.
+pub(super) fn create(options: &Options, pins: Option<&Path>, level: u32, hz: u32) -> Result<Ebpf, LoadError> {
     let config = Config {
         hz,
-        cgroup_level: options.cgroup_level,
+        cgroup_level: level,
         flags: options.config_flags,
         events_per_second: options.events_per_second,
     };
@@ -188,7 +197,24 @@ fn create(options: &Options, hz: u32) -> Result<Ebpf, LoadError> {
     for (name, entries) in entries {
         loader.map_max_entries(name, entries);
     }
+    for name in pins.iter().flat_map(|_| MAPS) {
+        loader.map_pin_path(name, pins.map(|dir| dir.join(name)).unwrap_or_default());
+    }
+    if let Some(pins) = pins {
+        check_sizes(&entries, pins)?;
+    }
     loader.load(OBJECT).map_err(|error| LoadError::Object(chain(&error)))
+}
+
+/// A map that is there is taken as it is: one of another size would be misread.
+fn check_sizes(entries: &[(&'static str, u32)], pins: &Path) -> Result<(), LoadError> {
+    for (name, wanted) in entries {
+        let Ok(found) = MapInfo::from_pin(pins.join(name)) else { continue };
+        if found.max_entries() != *wanted {
+            return Err(LoadError::Shape { name, found: found.max_entries(), wanted: *wanted });
+        }
+    }
+    Ok(())
 }
 
 /// Loads all programs, each in a thread of its own: the verifier takes up to a second for one.
@@ -210,7 +236,7 @@ fn load_programs(ebpf: &mut Ebpf, names: &[&'static str]) -> Result<(), LoadErro
     })
 }
 
-fn load_program(program: &mut Program, name: &'static str) -> Result<(), LoadError> {
+pub(super) fn load_program(program: &mut Program, name: &'static str) -> Result<(), LoadError> {
     let result = match program {
         Program::CgroupSkb(program) => program.load(),
         Program::CgroupSock(program) => program.load(),
@@ -238,6 +264,8 @@ fn pin_program(ebpf: &Ebpf, name: &'static str, dir: &Path) -> Result<(), LoadEr
     let path = dir.join(format!("prog_{name}"));
     let program = ebpf.program(name).ok_or(LoadError::Missing { kind: "program", name })?;
     let fd = program.fd().map_err(|error| refused(name, chain(&error), ""))?;
+    // One that an earlier process pinned; links hold what runs.
+    let _ = fs::remove_file(&path);
     bpf_sys::pin(fd.as_fd(), &path).map_err(|error| LoadError::Pin { path, error })
 }
 

@@ -7,15 +7,20 @@
 mod apply;
 mod attach;
 pub mod bpf_sys;
+mod cgroup;
 pub mod cgroup_link;
+mod content;
 mod error;
 mod grant;
 mod hz;
+mod interface;
 mod load;
 mod pins;
+mod purge;
 mod read;
 mod ring;
 mod sizes;
+pub mod tc;
 mod test_run;
 mod testing;
 

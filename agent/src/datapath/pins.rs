@@ -70,9 +70,14 @@ fn remove_all(dir: &Path, first: &mut Option<io::Error>) {
     note(fs::remove_dir(dir), dir);
 }
 
+/// Directory of this ABI's pins in an instance.
+pub(super) fn version_dir(dir: &Path) -> PathBuf {
+    dir.join(format!("v{}", egret_common::ABI_VERSION))
+}
+
 /// File of a link.
 pub(super) fn link_path(dir: &Path, hook: super::cgroup_link::CgroupHook) -> PathBuf {
-    dir.join(format!("v{}", egret_common::ABI_VERSION)).join(format!("link_{}", hook.name()))
+    version_dir(dir).join(format!("link_{}", hook.name()))
 }
 
 fn is_link(entry: &fs::DirEntry) -> bool {

@@ -122,7 +122,7 @@ impl Datapath {
 
     /// The entries of a hash. While entries are removed the kernel's walk may begin anew: hence the bound, and the
     /// table that takes each key once.
-    fn entries<K: aya::Pod + Eq + Hash, V: aya::Pod>(
+    pub(super) fn entries<K: aya::Pod + Eq + Hash, V: aya::Pod>(
         &self,
         name: &'static str,
         capacity: u32,

@@ -52,6 +52,7 @@ impl Cell {
             config_flags: config_flags | CONFIG_EVENTS,
             events_per_second: EVENTS,
             sizes: Sizes::run(),
+            adopt: false,
             pods: false,
         };
         Datapath::load(&options).map_err(|error| {

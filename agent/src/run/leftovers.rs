@@ -18,6 +18,9 @@ const SETTING_UP: Duration = Duration::from_secs(60);
 /// Where runs pin, by name.
 pub(super) const ROOT: &str = "/sys/fs/bpf/egret";
 
+/// Begin of the names of agents' pins, which stay when an agent ends: no leftovers.
+const AGENT: &str = "agent";
+
 /// What is left, and what is in use.
 #[derive(Debug, Default)]
 struct Found {
@@ -79,7 +82,7 @@ fn find(hierarchy: &Hierarchy) -> Found {
         Some(run) => !run.in_use,
         None => !guards(&i.dir),
     };
-    for instance in instances {
+    for instance in instances.into_iter().filter(|i| !i.name.starts_with(AGENT)) {
         if ended(&instance) {
             found.pins.push(instance);
         } else if !found.in_use.contains(&instance.name) {

@@ -3,8 +3,8 @@
 use egret_common::event::{DNS_REFUSED, DnsEvent, FlowEvent};
 use egret_common::verdict::{DropReason, Verdict};
 
-use super::learn::{Learner, ip, socket};
 use super::report::rows::{process, protocol};
+use crate::learn::{Learner, ip, socket};
 use crate::tell;
 
 /// A verdict.

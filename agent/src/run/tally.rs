@@ -58,7 +58,7 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::fixture::destination;
+    use crate::learn::fixture::destination;
 
     #[test]
     fn what_the_kernel_forgot_is_counted_on() {

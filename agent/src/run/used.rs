@@ -9,7 +9,7 @@ use egret_core::names::Name;
 use egret_core::policy::write::{Use, UsedPeer, write};
 use egret_core::ports::Proto;
 
-use super::learn::{Learner, ip, socket};
+use crate::learn::{Learner, ip, socket};
 
 /// What stays open whatever a policy says.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ fn without_searches(asked: &BTreeSet<Name>, search: &[Name]) -> BTreeSet<Name> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::fixture::{destination, exchange, learner};
+    use crate::learn::fixture::{destination, exchange, learner};
     use egret_common::verdict::DropReason;
     use egret_core::policy::cilium;
 

@@ -24,11 +24,12 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::learn::{Effects, Learner, ip, now, socket};
 use super::tally::Tally;
-use super::{connection, host, live, reset};
+use super::{live, reset};
 use crate::datapath::{Datapath, DnsRecord, Ring, Sizes};
+use crate::learn::{Effects, Learner, ip, now, socket};
 use crate::tell;
+use crate::{connection, host};
 
 /// How often records are read that nobody waits for.
 const DRAIN: Duration = Duration::from_millis(10);

@@ -21,11 +21,19 @@ const CLASS_POD_IN_CIDR: ClassId = CLASS_CIDR_BASE | 0x0080_0000;
 pub struct Book {
     names: NameBook,
     sets: BTreeMap<SetIdentity, SetId>,
+    /// The last number that another process gave to a set.
+    last_set: SetId,
     cookies: BTreeMap<(Origin, Rule), u32>,
     pods: BTreeMap<(SetId, PodInCidr), ClassId>,
 }
 
 impl Book {
+    /// A book whose sets begin above `last_set`.
+    #[must_use]
+    pub fn above(last_set: SetId) -> Self {
+        Self { last_set, ..Self::default() }
+    }
+
     /// The rule behind a cookie in a flow or a destination, `COOKIE_*` bits or not.
     #[must_use]
     pub fn rule(&self, cookie: u32) -> Option<(&Origin, &Rule)> {
@@ -60,12 +68,12 @@ impl Book {
     }
 
     /// The name class at a place.
-    pub(super) fn class_at(&self, place: usize) -> Option<(&ClassKey, ClassId)> {
+    pub(crate) fn class_at(&self, place: usize) -> Option<(&ClassKey, ClassId)> {
         self.names.at(place)
     }
 
     pub(super) fn set_id(&mut self, identity: SetIdentity) -> SetId {
-        let next = self.sets.len() as SetId + 1;
+        let next = self.last_set + self.sets.len() as SetId + 1;
         *self.sets.entry(identity).or_insert(next)
     }
 

@@ -7,7 +7,7 @@ use egret_core::names::Name;
 use egret_core::ports::Proto;
 
 use super::rows::{Row, Then};
-use crate::run::learn::{Learner, ip};
+use crate::learn::{Learner, ip};
 
 /// The name that a row is about: of a refused query its own; else the one whose rules came closest, or the one that
 /// CMD was told last.

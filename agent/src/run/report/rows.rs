@@ -11,7 +11,7 @@ use egret_core::ports::Proto;
 use serde::Serialize;
 
 use super::{direction, explain};
-use crate::run::learn::{Learner, ip};
+use crate::learn::{Learner, ip};
 
 /// What was denied (in audit mode: would have been), with everything that is known about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

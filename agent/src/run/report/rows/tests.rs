@@ -1,7 +1,7 @@
 //! Rows from counts and knowledge.
 
 use super::*;
-use crate::run::fixture::{destination, exchange, learner, name};
+use crate::learn::fixture::{destination, exchange, learner, name};
 
 const RESOLVER: &str = "10.7.0.53";
 

@@ -1,4 +1,4 @@
-//! The addresses of this host, which are always open to CMD, and its clock.
+//! The addresses of this host, and its clock.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ const MOST: usize = 1000;
 
 /// Every address of an interface in this network namespace, with the identity of the host.
 #[must_use]
-pub(super) fn addresses() -> BTreeMap<IpAddr, u32> {
+pub fn addresses() -> BTreeMap<IpAddr, u32> {
     let Ok(interfaces) = nix::ifaddrs::getifaddrs() else { return BTreeMap::new() };
     let address = |i: nix::ifaddrs::InterfaceAddress| -> Option<IpAddr> {
         let address = i.address?;
@@ -23,7 +23,7 @@ pub(super) fn addresses() -> BTreeMap<IpAddr, u32> {
 
 /// Boot time in nanoseconds: the clock of grants and records.
 #[must_use]
-pub(super) fn boot_ns() -> u64 {
+pub fn boot_ns() -> u64 {
     clock_gettime(ClockId::CLOCK_BOOTTIME)
         .map_or(0, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
 }

@@ -1,7 +1,12 @@
-//! What DNS records say: names of refused queries, lessons from answers, and who was told what, for the report.
+//! What DNS records say: names of refused queries, lessons from answers, and who was told what, for reports.
 //!
-//! Owns the agent's [`State`] during a run. Everything is an effect that the caller performs: nothing here touches
-//! the kernel. Bounded in every direction, since CMD decides what is asked.
+//! Owns the [`State`] of a run or of the agent. Everything is an effect that the caller performs: nothing here touches
+//! the kernel. Bounded in every direction, since workloads decide what is asked.
+
+mod asked;
+#[cfg(test)]
+pub(crate) mod fixture;
+mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -17,8 +22,8 @@ use egret_core::dns::tcp::Reassembly;
 use egret_core::names::Name;
 use egret_core::state::{Grant, KernelDid, Lesson, State};
 
-use super::asked::{Asked, Flow};
-use super::told::Told;
+use asked::{Asked, Flow};
+pub use told::Told;
 
 /// TCP streams that are followed at once.
 const STREAMS: usize = 256;
@@ -45,11 +50,12 @@ pub struct Refused {
     pub name: Option<Name>,
 }
 
-/// Everything that DNS has taught during this run.
+/// Everything that DNS has taught.
 #[derive(Debug)]
 pub struct Learner {
     state: State,
-    endpoint: EndpointId,
+    /// The only workload that counts; `None`: every one.
+    endpoint: Option<EndpointId>,
     streams: Reassembly<Flow>,
     datagrams: Reassembly<Flow>,
     asked: Asked,
@@ -61,9 +67,9 @@ pub struct Learner {
 }
 
 impl Learner {
-    /// Begins with compiled policies.
+    /// Begins with compiled policies; records of other workloads than `endpoint` are passed over.
     #[must_use]
-    pub fn new(state: State, endpoint: EndpointId) -> Self {
+    pub fn new(state: State, endpoint: Option<EndpointId>) -> Self {
         Self {
             state,
             endpoint,
@@ -83,7 +89,7 @@ impl Learner {
     /// # Errors
     /// [`CompileError`]: a name's rules do not fit into the maps; the name stays closed.
     pub fn see(&mut self, event: &DnsEvent, payload: &[u8]) -> Result<Effects, CompileError> {
-        if event.endpoint != self.endpoint {
+        if self.endpoint.is_some_and(|only| only != event.endpoint) {
             return Ok(Effects::default());
         }
         let segment = event.flags & DNS_SEGMENT != 0;
@@ -190,7 +196,7 @@ impl Learner {
         self.told.learn(&answer, event.time);
         let learned = event.flags & DNS_LEARNED != 0;
         let kernel = KernelDid { learned, class: event.class };
-        let lesson = self.state.see_answer(self.endpoint, &answer, kernel, ticks(event.time))?;
+        let lesson = self.state.see_answer(event.endpoint, &answer, kernel, ticks(event.time))?;
         self.note(&answer, &lesson);
         effects.ops.extend(lesson.ops);
         effects.grants.extend(lesson.grants);
@@ -260,7 +266,7 @@ pub fn socket(addr: Addr, port: u16) -> SocketAddr {
 /// Now, in the ticks of grants.
 #[must_use]
 pub fn now() -> GrantTime {
-    ticks(super::host::boot_ns())
+    ticks(crate::host::boot_ns())
 }
 
 #[cfg(test)]

@@ -10,21 +10,22 @@ use egret_core::dns::parse::Question;
 /// Questions that are remembered; the oldest makes room.
 const MOST: usize = 4096;
 
-/// A flow between CMD and a resolver.
+/// A flow between a workload and a resolver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Flow {
+pub(super) struct Flow {
     local: Addr,
     remote: Addr,
     ports: (u16, u16),
+    endpoint: u32,
     proto: u8,
 }
 
 impl Flow {
     /// The flow of a record.
     #[must_use]
-    pub fn of(event: &DnsEvent) -> Self {
+    pub(super) fn of(event: &DnsEvent) -> Self {
         let ports = (event.local_port, event.remote_port);
-        Self { local: event.local, remote: event.remote, ports, proto: event.proto }
+        Self { local: event.local, remote: event.remote, ports, endpoint: event.endpoint, proto: event.proto }
     }
 }
 
@@ -44,14 +45,14 @@ impl Key {
 
 /// The open questions.
 #[derive(Debug, Default)]
-pub struct Asked {
+pub(super) struct Asked {
     open: HashMap<Key, u32>,
     order: VecDeque<Key>,
 }
 
 impl Asked {
     /// A question passed.
-    pub fn put(&mut self, flow: Flow, id: u16, question: &Question) {
+    pub(super) fn put(&mut self, flow: Flow, id: u16, question: &Question) {
         let key = Key::new(flow, id, question);
         if self.order.len() >= MOST
             && let Some(oldest) = self.order.pop_front()
@@ -63,7 +64,7 @@ impl Asked {
     }
 
     /// An answer came: whether its question was open. It is closed now.
-    pub fn close(&mut self, flow: Flow, id: u16, question: &Question) -> bool {
+    pub(super) fn close(&mut self, flow: Flow, id: u16, question: &Question) -> bool {
         self.remove(&Key::new(flow, id, question))
     }
 

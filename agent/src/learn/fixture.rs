@@ -16,11 +16,11 @@ use egret_core::names::Name;
 use egret_core::policy::Policy;
 use egret_core::state::State;
 
-use super::learn::{Effects, Learner};
+use super::{Effects, Learner};
 
-pub(super) const ENDPOINT: EndpointId = 1;
+pub(crate) const ENDPOINT: EndpointId = 1;
 
-pub(super) fn learner(allow: &[&str], search: &[Name]) -> Learner {
+pub(crate) fn learner(allow: &[&str], search: &[Name]) -> Learner {
     let rules: Vec<_> = allow.iter().map(|a| AllowRule::parse(a).expect("valid")).collect();
     let world = World {
         search: search.to_vec(),
@@ -39,15 +39,15 @@ pub(super) fn learner(allow: &[&str], search: &[Name]) -> Learner {
         ports: BTreeMap::new(),
         policies,
     };
-    Learner::new(State::new(world, vec![spec], Limits::default()).expect("compiles"), ENDPOINT)
+    Learner::new(State::new(world, vec![spec], Limits::default()).expect("compiles"), Some(ENDPOINT))
 }
 
-pub(super) fn name(text: &str) -> Name {
+pub(crate) fn name(text: &str) -> Name {
     Name::parse(text).expect("valid")
 }
 
 /// A query for an A record.
-pub(super) fn query(id: u16, text: &str) -> Vec<u8> {
+pub(crate) fn query(id: u16, text: &str) -> Vec<u8> {
     let mut m = Vec::from(id.to_be_bytes());
     m.extend([1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
     m.extend(name(text).to_wire());
@@ -56,7 +56,7 @@ pub(super) fn query(id: u16, text: &str) -> Vec<u8> {
 }
 
 /// Its answer, with TTL 60.
-pub(super) fn answer(id: u16, text: &str, addresses: &[[u8; 4]]) -> Vec<u8> {
+pub(crate) fn answer(id: u16, text: &str, addresses: &[[u8; 4]]) -> Vec<u8> {
     let mut m = query(id, text);
     m[2] = 0x81;
     m[7] = addresses.len() as u8;
@@ -68,7 +68,7 @@ pub(super) fn answer(id: u16, text: &str, addresses: &[[u8; 4]]) -> Vec<u8> {
 }
 
 /// Head of a record at `time` ns.
-pub(super) fn event(direction: Direction, protocol: u8, time: u64) -> DnsEvent {
+pub(crate) fn event(direction: Direction, protocol: u8, time: u64) -> DnsEvent {
     DnsEvent {
         time,
         local: addr("10.7.0.2".parse().expect("valid")),
@@ -83,7 +83,7 @@ pub(super) fn event(direction: Direction, protocol: u8, time: u64) -> DnsEvent {
 }
 
 /// Query and answer pass. `hash`: the query was refused, under that number.
-pub(super) fn exchange(
+pub(crate) fn exchange(
     learner: &mut Learner,
     text: &str,
     address: [u8; 4],
@@ -98,7 +98,7 @@ pub(super) fn exchange(
 }
 
 /// One entry of `DESTINATIONS`.
-pub(super) fn destination(
+pub(crate) fn destination(
     address: &str,
     port: u16,
     reason: Option<DropReason>,

@@ -1,7 +1,7 @@
 //! Records in, effects and knowledge out.
 
 use super::*;
-use crate::run::fixture::{ENDPOINT, answer, event, exchange, learner, name, query};
+use crate::learn::fixture::{ENDPOINT, answer, event, exchange, learner, name, query};
 use egret_common::event::DNS_SLOW;
 
 fn segment(seq: u32, payload: &[u8], protocol: u8) -> DnsEvent {

@@ -7,14 +7,14 @@ use egret_common::net::{Direction, proto, tcp};
 use egret_common::verdict::{DropReason, Verdict};
 
 /// A DNS query over TCP that was dropped: its client would wait for an answer.
-pub(super) fn refused_stream(event: &FlowEvent) -> bool {
+pub fn refused_stream(event: &FlowEvent) -> bool {
     event.proto == proto::TCP
         && event.reason == DropReason::QueryRefused as u8
         && event.verdict == Verdict::Dropped as u8
 }
 
 /// The first packet of a connection, dropped without a word.
-pub(super) fn silent_connect(event: &FlowEvent) -> bool {
+pub fn silent_connect(event: &FlowEvent) -> bool {
     event.proto == proto::TCP
         && event.direction == Direction::Egress as u8
         && event.verdict == Verdict::Dropped as u8
@@ -23,7 +23,7 @@ pub(super) fn silent_connect(event: &FlowEvent) -> bool {
 }
 
 /// Whether a flow is a connection in use: answered, not closing, not idle for too long.
-pub(super) fn is_live(flow: &FlowValue, jiffies: u64, hz: u64) -> bool {
+pub fn is_live(flow: &FlowValue, jiffies: u64, hz: u64) -> bool {
     let idle = jiffies.saturating_sub(flow.last_seen) / hz.max(1);
     !matches!(flow.state, CLOSING | SYN_SENT | UNANSWERED) && idle < u64::from(idle_limit(flow.state))
 }

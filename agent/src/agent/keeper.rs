@@ -1,0 +1,238 @@
+//! The one task that owns the state, the maps and the places: what happens, in the order in which it is seen.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::pin::pin;
+use std::time::{Duration, SystemTime};
+
+use egret_common::event::FlowEvent;
+use egret_common::grant::ticks_of_secs;
+use egret_common::ids::EndpointId;
+use egret_core::dns::lifetime::Lifetime;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use super::objects::{Objects, Picture};
+use super::registry::Registry;
+use super::saved::{Memory, MemoryFile};
+use crate::api::server::Server;
+use crate::datapath::tc::Method;
+use crate::datapath::{Datapath, DnsRecord, Ring};
+use crate::host;
+use crate::learn::{Learner, now};
+use crate::place::Host;
+use crate::sandbox::cgroup::Hierarchy;
+use crate::source::folder::Folder;
+use crate::tell;
+
+/// How often records are read that nobody waits for.
+const DRAIN: Duration = Duration::from_millis(10);
+/// How often the source is looked at.
+const SOURCE: Duration = Duration::from_millis(250);
+/// How often pods are looked for that were not found, and interfaces that may be gone.
+const LOOK: Duration = Duration::from_millis(250);
+/// How often grants that end soon are looked at.
+const KEEP: Duration = Duration::from_millis(500);
+/// How often this host's addresses are read.
+const ADDRESSES: Duration = Duration::from_secs(2);
+/// How often what workloads were told is written down.
+const SAVE: Duration = Duration::from_secs(1);
+/// How often dead grants are removed.
+const SWEEP: Duration = Duration::from_secs(30);
+/// How often it is checked that the programs are in their places.
+const VERIFY: Duration = Duration::from_secs(60);
+/// For so long after its end a grant stays, to explain denials ("expired N s ago").
+const REMEMBER: u32 = 600;
+/// Requests that wait.
+const REQUESTS: usize = 16;
+/// Problems that are kept apart.
+const PROBLEMS: usize = 64;
+
+/// What does not change.
+#[derive(Debug, Clone)]
+pub(super) struct Setting {
+    pub(super) node: String,
+    pub(super) source: String,
+    /// `ENDPOINT_*` bits that every endpoint has.
+    pub(super) flags: u32,
+    pub(super) lifetime: Lifetime,
+    pub(super) keep_in_use: bool,
+    /// `--trusted-resolver`.
+    pub(super) trusted: BTreeSet<SocketAddr>,
+    pub(super) method: Method,
+    pub(super) host: Host,
+    pub(super) hierarchy: Hierarchy,
+    pub(super) started: SystemTime,
+    pub(super) adopted: bool,
+}
+
+/// The task.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    pub(super) setting: Setting,
+    pub(super) datapath: Datapath,
+    pub(super) dns: Ring<DnsRecord<'static>>,
+    pub(super) flows: Ring<FlowEvent>,
+    pub(super) learner: Learner,
+    pub(super) folder: Folder,
+    pub(super) objects: Objects,
+    pub(super) picture: Picture,
+    pub(super) registry: Registry,
+    pub(super) memory: MemoryFile,
+    /// This host's addresses.
+    pub(super) own: BTreeMap<IpAddr, u32>,
+    /// Endpoints with an answer that the agent has not done with.
+    pub(super) slow: BTreeSet<EndpointId>,
+    /// Counts every change of what is enforced.
+    pub(super) revision: u64,
+    /// What went wrong, with the number of times.
+    pub(super) problems: BTreeMap<String, u64>,
+    /// What stands in the way of the newest objects, until it is mended.
+    pub(super) refused: Option<String>,
+    /// The same of the source.
+    pub(super) unreadable: Option<String>,
+}
+
+impl Keeper {
+    /// Works until `end`.
+    pub(super) async fn until(&mut self, end: impl Future<Output = ()>, server: &Server) -> io::Result<()> {
+        let mut end = pin!(end);
+        let waiting: OwnedFd = self.dns.as_fd().try_clone_to_owned()?;
+        // SAFETY: the descriptor stays open for as long as `waiting`, which owns it.
+        let waiting = unsafe { AsyncFd::register_with_interest(waiting, Interest::READABLE) }?;
+        let (asked, mut requests) = mpsc::channel(REQUESTS);
+        let mut serve = pin!(server.serve(asked));
+        let mut timers = Timers::new();
+        loop {
+            tokio::select! {
+                () = &mut end => break,
+                () = &mut serve => {}
+                ready = waiting.readable() => {
+                    // First, so that a record which comes while the others are read wakes again.
+                    ready?.clear_ready();
+                    self.read_dns();
+                }
+                Some((request, reply)) = requests.recv() => {
+                    // Who asked may have gone.
+                    let _ = reply.send(self.answer(&request));
+                }
+                task = timers.next() => self.perform_task(task),
+            }
+        }
+        self.read_dns();
+        self.save();
+        Ok(())
+    }
+
+    fn perform_task(&mut self, task: Task) {
+        match task {
+            Task::Drain => {
+                self.read_dns();
+                self.read_flows();
+            }
+            Task::Source => self.read_source(),
+            Task::Look => self.look(),
+            Task::Keep if self.setting.keep_in_use => self.keep(),
+            Task::Keep => {}
+            Task::Addresses => self.read_addresses(),
+            Task::Save => self.save(),
+            Task::Sweep => {
+                let before = now().saturating_sub(ticks_of_secs(REMEMBER));
+                self.datapath.sweep(before);
+                self.learner.state_mut().forget(before);
+            }
+            Task::Verify => self.verify(),
+        }
+    }
+
+    fn read_source(&mut self) {
+        match self.folder.look() {
+            Ok(None) => self.unreadable = None,
+            Ok(Some(texts)) => {
+                self.unreadable = None;
+                self.objects.read(&texts);
+                self.reconcile();
+            }
+            Err(error) => self.unreadable = Some(format!("{}: {error}", self.setting.source)),
+        }
+    }
+
+    fn read_addresses(&mut self) {
+        let own = host::addresses();
+        if own != self.own && !own.is_empty() {
+            self.own = own;
+            self.reconcile();
+        }
+    }
+
+    /// Writes down what the next agent needs.
+    pub(super) fn save(&mut self) {
+        let state = self.learner.state().save();
+        let memory = Memory::new(self.registry.numbers(), self.objects.identities(), state);
+        if let Err(error) = self.memory.write(memory) {
+            self.complain(format!("cannot write {}: {error}", self.memory.path().display()), 1);
+        }
+    }
+
+    /// Remembers a problem; the first time it is printed.
+    pub(super) fn complain(&mut self, what: String, count: u64) {
+        if count == 0 || (self.problems.len() >= PROBLEMS && !self.problems.contains_key(&what)) {
+            return;
+        }
+        let known = self.problems.entry(what.clone()).or_default();
+        if *known == 0 {
+            tell::line(format_args!("warning: {what}"));
+        }
+        *known += count;
+    }
+}
+
+/// What is done at its time.
+#[derive(Debug, Clone, Copy)]
+enum Task {
+    Drain,
+    Source,
+    Look,
+    Keep,
+    Addresses,
+    Save,
+    Sweep,
+    Verify,
+}
+
+struct Timers([(Task, Interval); 8]);
+
+impl Timers {
+    fn new() -> Self {
+        let all = [
+            (Task::Drain, DRAIN),
+            (Task::Source, SOURCE),
+            (Task::Look, LOOK),
+            (Task::Keep, KEEP),
+            (Task::Addresses, ADDRESSES),
+            (Task::Save, SAVE),
+            (Task::Sweep, SWEEP),
+            (Task::Verify, VERIFY),
+        ];
+        Self(all.map(|(task, period)| {
+            let mut timer = interval(period);
+            timer.set_missed_tick_behavior(MissedTickBehavior::Skip);
+            (task, timer)
+        }))
+    }
+
+    /// The task whose time has come first. Cancelling loses nothing.
+    async fn next(&mut self) -> Task {
+        std::future::poll_fn(|cx| {
+            let due =
+                self.0.iter_mut().find_map(|(task, timer)| timer.poll_tick(cx).is_ready().then_some(*task));
+            due.map_or(std::task::Poll::Pending, std::task::Poll::Ready)
+        })
+        .await
+    }
+}

@@ -1,0 +1,262 @@
+//! From texts to what the loop works with. The only place here that knows how objects are read and resolved.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use egret_common::ids::EndpointId;
+use egret_common::maps::{
+    BACKENDS, Backend, Backends, ENDPOINT_POD, ENDPOINT_QUERY_FILTER, ENDPOINT_SERVICES, ServiceKey,
+};
+use egret_core::cluster::{Cluster, LocalPod, Resolved, ServiceEntry, Source};
+use egret_core::compile::{EndpointSpec, NamesAsk, World, addr};
+use egret_core::dns::lifetime::Lifetime;
+use egret_core::identity::{IdentityBook, NamedPorts, Profile};
+use egret_core::labels::Labels;
+use egret_core::policy::{Policy, Severity, Subject};
+use egret_core::ports::Proto;
+use serde::{Deserialize, Serialize};
+
+use crate::api;
+use crate::source::folder::Texts;
+
+/// A pod of this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Local {
+    /// Namespace and name, `shop/web-0`.
+    pub(super) name: String,
+    /// Empty if the source gives none.
+    pub(super) uid: String,
+    /// Its own addresses.
+    pub(super) ips: BTreeSet<IpAddr>,
+    /// Number of its identity.
+    pub(super) identity: u32,
+    /// Identity labels.
+    pub(super) labels: Labels,
+    /// Annotations `egret.dev/...`.
+    pub(super) annotations: BTreeMap<String, String>,
+    /// Named ports.
+    pub(super) ports: NamedPorts,
+    /// The policies that select it.
+    pub(super) policies: Vec<Policy>,
+}
+
+/// What follows from the objects.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Picture {
+    /// The pods of this node.
+    pub(super) local: Vec<Local>,
+    /// What the compiler asks.
+    resolved: Resolved,
+    /// What there is to tell.
+    pub(super) diagnostics: Vec<String>,
+}
+
+/// The objects in force.
+#[derive(Debug, Default)]
+pub(super) struct Objects {
+    source: Source,
+    cluster: Cluster,
+    book: IdentityBook,
+    /// In the order of their numbers.
+    profiles: BTreeMap<u32, Profile>,
+    unreadable: Vec<String>,
+}
+
+/// An identity as it is written down.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct SavedIdentity {
+    number: u32,
+    labels: Labels,
+    /// Name, protocol's number, port.
+    ports: Vec<(String, u8, u16)>,
+}
+
+impl Objects {
+    /// Takes the texts of a source in.
+    pub(super) fn read(&mut self, texts: &Texts) {
+        let shown = |(path, text): (&PathBuf, &String)| (path.display().to_string(), text.clone());
+        let files: Vec<(String, String)> = texts.files.iter().map(shown).collect();
+        for change in self.source.sync(files.iter().map(|(path, text)| (path.as_str(), text.as_str()))) {
+            self.cluster.apply(change);
+        }
+        let unreadable = texts.errors.iter();
+        self.unreadable = unreadable.map(|(path, why)| format!("{}: error: {why}", path.display())).collect();
+    }
+
+    /// What follows, on the node called `node`, which has these addresses.
+    pub(super) fn picture(&mut self, node: &str, own: &BTreeMap<IpAddr, u32>) -> Picture {
+        self.cluster.set_own_addresses(own.keys().copied());
+        let resolved = self.cluster.resolve(node, &mut self.book);
+        for identity in resolved.peers.values() {
+            let profile = || Profile { labels: identity.labels.clone(), ports: identity.ports.clone() };
+            self.profiles.entry(identity.number).or_insert_with(profile);
+        }
+        for pod in &resolved.local {
+            let profile = || Profile { labels: pod.labels.clone(), ports: pod.ports.clone() };
+            self.profiles.entry(pod.identity).or_insert_with(profile);
+        }
+        let mut diagnostics = self.unreadable.clone();
+        diagnostics.extend(self.source.diagnostics().into_iter().map(|(path, d)| format!("{path}: {d}")));
+        diagnostics.extend(resolved.notes.iter().map(ToString::to_string));
+        let advice = self.cluster.advise(&resolved);
+        diagnostics.extend(advice.iter().map(ToString::to_string));
+        Picture { local: resolved.local.iter().map(Local::from).collect(), resolved, diagnostics }
+    }
+
+    /// Whether some object is bad.
+    fn has_errors(&self) -> bool {
+        let bad = |(_, d): &(String, egret_core::policy::Diagnostic)| d.severity == Severity::Error;
+        !self.unreadable.is_empty() || self.source.diagnostics().iter().any(bad)
+    }
+
+    /// Identities that were given numbers, for the next agent.
+    pub(super) fn identities(&self) -> serde_json::Value {
+        let saved = self.profiles.iter().map(|(number, profile)| {
+            let ports =
+                profile.ports.iter().map(|((name, proto), port)| (name.clone(), proto.number(), *port));
+            SavedIdentity { number: *number, labels: profile.labels.clone(), ports: ports.collect() }
+        });
+        serde_json::to_value(saved.collect::<Vec<_>>()).unwrap_or_default()
+    }
+
+    /// Gives the identities of an earlier agent their numbers again. Before anything is read.
+    pub(super) fn restore(&mut self, identities: &serde_json::Value) {
+        let saved: Vec<SavedIdentity> = serde_json::from_value(identities.clone()).unwrap_or_default();
+        for SavedIdentity { number, labels, ports } in saved {
+            let known =
+                ports.into_iter().filter_map(|(name, proto, port)| Some(((name, proto_of(proto)?), port)));
+            let profile = Profile { labels, ports: known.collect() };
+            // The book gives numbers in the order in which it is asked.
+            if self.book.number(&profile) == number {
+                self.profiles.insert(number, profile);
+            }
+        }
+    }
+
+    /// Labels by identity.
+    pub(super) fn labels(&self) -> impl Iterator<Item = (u32, &Labels)> {
+        self.profiles.iter().map(|(number, profile)| (*number, &profile.labels))
+    }
+
+    /// A policy object for display.
+    pub(super) fn describe(&self, policy: &Policy) -> api::Policy {
+        let isolates = policy.isolates();
+        let directions = [(isolates.ingress, "ingress"), (isolates.egress, "egress")];
+        let subject = match policy.subject() {
+            Subject::Pods(selector) => selector.to_string(),
+            Subject::Nodes(selector) => format!("nodes with {selector}"),
+            Subject::This => String::new(),
+        };
+        let selected = self.cluster.selected(policy);
+        api::Policy {
+            name: policy.origin().to_string(),
+            subject,
+            isolates: directions.iter().filter(|d| d.0).map(|d| d.1.to_owned()).collect(),
+            rules: policy.rules().iter().map(|rule| rule.path.clone()).collect(),
+            selects: selected.map(|(key, _)| format!("{}/{}", key.namespace, key.name)).collect(),
+        }
+    }
+
+    /// Every policy object in force.
+    pub(super) fn policies(&self) -> impl Iterator<Item = &Policy> {
+        self.cluster.policies().flat_map(|(_, policies)| policies)
+    }
+}
+
+fn proto_of(number: u8) -> Option<Proto> {
+    [Proto::Tcp, Proto::Udp, Proto::Sctp].into_iter().find(|proto| proto.number() == number)
+}
+
+impl From<&LocalPod> for Local {
+    fn from(pod: &LocalPod) -> Self {
+        Self {
+            name: format!("{}/{}", pod.key.namespace, pod.key.name),
+            uid: pod.uid.clone(),
+            ips: pod.ips.clone(),
+            identity: pod.identity,
+            labels: pod.labels.clone(),
+            annotations: pod.annotations.clone(),
+            ports: pod.ports.clone(),
+            policies: pod.policies.clone(),
+        }
+    }
+}
+
+impl Picture {
+    /// What all endpoints share.
+    pub(super) fn world(&self, trusted: &BTreeSet<SocketAddr>) -> World {
+        World {
+            search: Vec::new(),
+            resolvers: self.resolvers(trusted),
+            identities: self.resolved.world_identities.clone(),
+            peers: self.resolved.peers.clone(),
+            names_ask: NamesAsk::No,
+            seen_names: BTreeSet::new(),
+        }
+    }
+
+    /// Whose answers are learned.
+    pub(super) fn resolvers(&self, trusted: &BTreeSet<SocketAddr>) -> BTreeSet<SocketAddr> {
+        self.resolved.resolvers.union(trusted).copied().collect()
+    }
+
+    /// Services as the maps hold them.
+    pub(super) fn services(&self) -> BTreeMap<ServiceKey, Backends> {
+        self.resolved.services.iter().map(service).collect()
+    }
+
+    /// The pod as the compiler takes it. `cgroup`: it has no interface of its own.
+    pub(super) fn spec(
+        &self,
+        pod: &Local,
+        id: EndpointId,
+        flags: u32,
+        cgroup: bool,
+        lifetime: Lifetime,
+    ) -> EndpointSpec {
+        let filters = pod.policies.iter().flat_map(Policy::rules).any(|rule| rule.dns.is_some());
+        let mut flags = flags;
+        flags |= if filters { ENDPOINT_QUERY_FILTER } else { 0 };
+        flags |= if cgroup { 0 } else { ENDPOINT_POD };
+        flags |= if self.resolved.services.is_empty() { 0 } else { ENDPOINT_SERVICES };
+        let (ports, policies) = (pod.ports.clone(), pod.policies.clone());
+        EndpointSpec { id, identity: pod.identity, flags, lifetime, ports, policies }
+    }
+}
+
+/// More backends than fit are none: nobody may pass.
+fn service(entry: &ServiceEntry) -> (ServiceKey, Backends) {
+    let key =
+        ServiceKey { addr: addr(entry.vip), port: entry.port.into(), proto: entry.proto.number().into() };
+    let mut backends = Backends::default();
+    if entry.backends.len() <= BACKENDS {
+        for (slot, (ip, port)) in backends.slots.iter_mut().zip(&entry.backends) {
+            *slot = Backend { addr: addr(*ip), port: (*port).into(), pad: 0 };
+        }
+        backends.count = entry.backends.len() as u32;
+    }
+    (key, backends)
+}
+
+/// What files mean, without an agent.
+#[derive(Debug, Default)]
+pub struct Checked {
+    /// The policies, and everything to tell.
+    pub policies: api::Policies,
+    /// Some object is bad.
+    pub bad: bool,
+}
+
+impl Checked {
+    /// Reads the files.
+    #[must_use]
+    pub fn new(files: BTreeMap<PathBuf, String>) -> Self {
+        let mut objects = Objects::default();
+        objects.read(&Texts { files, errors: BTreeMap::new() });
+        let picture = objects.picture("", &BTreeMap::new());
+        let policies = objects.policies().map(|policy| objects.describe(policy)).collect();
+        let policies = api::Policies { revision: 0, policies, diagnostics: picture.diagnostics };
+        Self { policies, bad: objects.has_errors() }
+    }
+}

@@ -1,0 +1,217 @@
+//! From objects to what is enforced: numbers, places, maps, programs, in this order; and back.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use egret_common::ids::EndpointId;
+use egret_core::compile::{EndpointSpec, addr};
+use egret_core::state::Wiring;
+
+use super::keeper::Keeper;
+use super::registry::{Entry, Gone, Held};
+use crate::datapath::cgroup_link;
+use crate::datapath::tc::Placed;
+use crate::learn::{Effects, now};
+use crate::place::{Spot, Wish};
+use crate::tell;
+
+impl Keeper {
+    /// Puts what the objects say now in force. What cannot be put into the maps leaves the last state in force.
+    pub(super) fn reconcile(&mut self) {
+        self.picture = self.objects.picture(&self.setting.node, &self.own);
+        let gone = self.registry.update(&self.picture.local);
+        self.release(&gone);
+        self.find();
+        let world = self.picture.world(&self.setting.trusted);
+        let specs = self.specs();
+        let wiring = self.wiring();
+        match self.learner.state_mut().update(world, specs, wiring, now()) {
+            Ok((ops, grants)) => {
+                self.refused = None;
+                self.revision += u64::from(!ops.is_empty());
+                self.perform(&Effects { ops, grants });
+            }
+            Err(error) => self.refused = Some(format!("the policies are not in force: {error}")),
+        }
+        self.purge(&gone);
+        self.attach();
+    }
+
+    /// Every endpoint as the compiler takes it.
+    pub(super) fn specs(&self) -> Vec<EndpointSpec> {
+        self.registry.iter().map(|entry| self.spec(entry)).collect()
+    }
+
+    /// What goes into the maps as it is.
+    pub(super) fn wiring(&self) -> Wiring {
+        let owned = |entry: &Entry| {
+            let id = entry.id;
+            entry.pod.ips.iter().map(move |ip| (addr(*ip), id)).collect::<Vec<_>>()
+        };
+        Wiring {
+            addresses: self.registry.iter().flat_map(owned).collect(),
+            services: self.picture.services(),
+        }
+    }
+
+    fn spec(&self, entry: &Entry) -> EndpointSpec {
+        let cgroup = match &entry.held {
+            Ok(held) => held.cgroup.is_some(),
+            Err(_) => matches!(Wish::of(&entry.pod.annotations), Ok(Wish::Cgroup(_))),
+        };
+        self.picture.spec(&entry.pod, entry.id, self.setting.flags, cgroup, self.setting.lifetime)
+    }
+
+    /// Looks for pods that are not found yet, and at places that may be gone.
+    pub(super) fn look(&mut self) {
+        let lost: Vec<(EndpointId, Held)> = self
+            .registry
+            .iter()
+            .filter_map(|entry| Some((entry.id, entry.held.clone().ok()?)))
+            .filter(|(_, held)| !is_there(held))
+            .collect();
+        for (id, held) in &lost {
+            self.release(&[Gone { id: None, held: Some(held.clone()) }]);
+            let entry = self.registry.iter_mut().find(|entry| entry.id == *id);
+            entry.into_iter().for_each(|entry| entry.held = Err(format!("{} is gone", held.spot)));
+        }
+        if self.registry.iter().any(|entry| entry.held.as_ref().map_or(true, |held| !held.attached)) {
+            if self.find() {
+                return self.reconcile();
+            }
+            self.attach();
+        }
+    }
+
+    /// Notes where pods are that were not found before. True: there was one.
+    pub(super) fn find(&mut self) -> bool {
+        let waiting: Vec<Entry> = self.registry.iter().filter(|e| e.held.is_err()).cloned().collect();
+        if waiting.is_empty() {
+            return false;
+        }
+        let pods = self.setting.host.pods();
+        let mut found = false;
+        for entry in waiting {
+            let held = self.locate(&entry, &pods);
+            found |= held.is_ok();
+            let noted = self.registry.iter_mut().find(|e| e.id == entry.id);
+            noted.into_iter().for_each(|e| e.held = held.clone());
+        }
+        found
+    }
+
+    fn locate(&self, entry: &Entry, pods: &BTreeMap<String, PathBuf>) -> Result<Held, String> {
+        let wish = Wish::of(&entry.pod.annotations).map_err(|error| error.to_string())?;
+        let spot = self.setting.host.find(&wish, &entry.pod.uid, pods).map_err(|error| error.to_string())?;
+        if let Some(other) = self.registry.at(&spot) {
+            return Err(format!("{spot} is held for {}", other.pod.name));
+        }
+        let cgroup = match &spot {
+            Spot::Cgroup(path) => Some(id_of(path).map_err(|error| format!("{spot}: {error}"))?),
+            Spot::Interface { .. } => None,
+        };
+        Ok(Held { spot, cgroup, attached: false })
+    }
+
+    /// Tells the programs whose the new places are, and puts them there. The maps must know the endpoints by now.
+    pub(super) fn attach(&mut self) {
+        let new: Vec<(EndpointId, String, Held)> = self
+            .registry
+            .iter()
+            .filter_map(|e| Some((e.id, e.pod.name.clone(), e.held.clone().ok()?)))
+            .filter(|(.., held)| !held.attached)
+            .collect();
+        for (id, name, held) in new {
+            let done = self.hold(id, &held.spot);
+            let text = match &done {
+                Ok(_) => format!("{name}: held at {} as endpoint {id}", held.spot),
+                Err(error) => format!("{name} is NOT held at {}: {error}", held.spot),
+            };
+            match done {
+                Ok(_) => tell::line(text),
+                Err(_) => self.complain(text, 1),
+            }
+            let entry = self.registry.iter_mut().find(|e| e.id == id);
+            if let Some(Ok(held)) = entry.map(|e| &mut e.held) {
+                held.attached = done.is_ok();
+            }
+        }
+    }
+
+    fn hold(&mut self, id: EndpointId, spot: &Spot) -> Result<Placed, String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        match spot {
+            Spot::Interface { ifindex, .. } => {
+                self.datapath.bind_interface(*ifindex, Some(id)).map_err(|e| text(&e))?;
+                self.datapath.attach_interface(*ifindex, self.setting.method).map_err(|e| text(&e))
+            }
+            Spot::Cgroup(path) => {
+                self.datapath.bind_cgroup(path, id).map_err(|e| text(&e))?;
+                let (own, mount) = (&self.setting.hierarchy.own, &self.setting.hierarchy.mount);
+                let level = cgroup_link::level(path, own, mount).map_err(|e| text(&e))?;
+                let attached = self.datapath.attach_endpoint_cgroup(path, mount, level);
+                attached.map(|()| Placed::Attached).map_err(|e| text(&e))
+            }
+        }
+    }
+
+    /// Lets go of places.
+    fn release(&mut self, gone: &[Gone]) {
+        for held in gone.iter().filter_map(|gone| gone.held.as_ref()) {
+            let failed = match (&held.spot, held.cgroup) {
+                (Spot::Interface { ifindex, .. }, _) => {
+                    let taken = self.datapath.detach_interface(*ifindex, self.setting.method);
+                    let unbound = self.datapath.bind_interface(*ifindex, None);
+                    taken.err().map(|e| e.to_string()).or(unbound.err().map(|e| e.to_string()))
+                }
+                (Spot::Cgroup(_), id) => {
+                    id.and_then(|id| self.datapath.release_cgroup(id).err()).map(|e| e.to_string())
+                }
+            };
+            if let Some(error) = failed {
+                self.complain(format!("cannot let go of {}: {error}", held.spot), 1);
+            }
+        }
+    }
+
+    /// Forgets numbers. Nothing in the maps speaks of them any more afterwards.
+    fn purge(&mut self, gone: &[Gone]) {
+        let ids: Vec<EndpointId> = gone.iter().filter_map(|gone| gone.id).collect();
+        if !ids.is_empty() {
+            self.datapath.purge(&|id| ids.contains(&id), &ids);
+        }
+    }
+
+    /// Looks whether every program is in its place, and mends it (CASES L-A02).
+    pub(super) fn verify(&mut self) {
+        let held: Vec<(EndpointId, String, Spot)> = self
+            .registry
+            .iter()
+            .filter_map(|e| Some((e.id, e.pod.name.clone(), e.held.as_ref().ok()?.spot.clone())))
+            .collect();
+        for (id, name, spot) in held {
+            match (self.hold(id, &spot), &spot) {
+                (Ok(Placed::Already), _) | (Ok(_), Spot::Cgroup(_)) => {}
+                (Ok(_), _) => self
+                    .complain(format!("{name}: the programs at {spot} were not in their place; mended"), 1),
+                (Err(error), _) => self.complain(format!("{name} is NOT held at {spot}: {error}"), 1),
+            }
+        }
+        self.datapath.sweep_interfaces();
+    }
+}
+
+/// Whether the place is still the same thing.
+fn is_there(held: &Held) -> bool {
+    match (&held.spot, held.cgroup) {
+        (Spot::Interface { ifindex, name }, _) => {
+            nix::net::if_::if_nametoindex(name.as_str()).is_ok_and(|found| found == *ifindex)
+        }
+        (Spot::Cgroup(path), id) => id_of(path).ok() == id,
+    }
+}
+
+fn id_of(cgroup: &Path) -> std::io::Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(cgroup).map(|metadata| metadata.ino())
+}

@@ -1,0 +1,92 @@
+//! What the kernel tells: DNS messages, flows, and addresses in use.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use egret_common::event::DNS_SLOW;
+use egret_common::ids::EndpointId;
+
+use super::keeper::Keeper;
+use crate::connection;
+use crate::learn::{Effects, ip, now};
+
+impl Keeper {
+    /// Reads all DNS records and does what follows.
+    pub(super) fn read_dns(&mut self) {
+        // An answer is done with when it was read, and everything that follows from it was written. What is pending is
+        // asked before that: one that comes meanwhile has its own turn.
+        let done = std::mem::take(&mut self.slow);
+        let pending: Vec<(EndpointId, u64)> =
+            done.into_iter().map(|id| (id, self.datapath.endpoint_state(id).pending_until)).collect();
+        let (learner, slow) = (&mut self.learner, &mut self.slow);
+        let mut all = Effects::default();
+        let mut failed = 0;
+        let count = self.dns.drain(|record| {
+            if record.event.flags & DNS_SLOW != 0 {
+                slow.insert(record.event.endpoint);
+            }
+            match learner.see(&record.event, record.payload) {
+                Ok(effects) => {
+                    all.ops.extend(effects.ops);
+                    all.grants.extend(effects.grants);
+                }
+                Err(_) => failed += 1,
+            }
+        });
+        self.complain(
+            "a name has more port ranges than the kernel's table holds: it stays closed".into(),
+            failed,
+        );
+        if count > 0 {
+            self.perform(&all);
+        }
+        for (id, until) in pending.into_iter().filter(|(_, until)| *until != 0) {
+            // If it fails, the silence ends by itself.
+            let _ = self.datapath.settle(id, until);
+        }
+    }
+
+    /// Writes to the maps; what a class number means is written down before.
+    pub(super) fn perform(&mut self, effects: &Effects) {
+        if !effects.ops.is_empty() {
+            self.save();
+        }
+        if let Err(error) = self.datapath.apply(&effects.ops) {
+            self.complain(error.to_string(), 1);
+        }
+        let mut refused = 0;
+        for g in &effects.grants {
+            let made = self.datapath.grant(g.key.endpoint, g.key.addr, g.class, g.expires);
+            refused += u64::from(!matches!(made, Ok(true)));
+        }
+        self.complain("the kernel's table of learned addresses had no room".into(), refused);
+    }
+
+    /// Flow records are for whoever observes; the ring must not fill up for that.
+    pub(super) fn read_flows(&mut self) {
+        self.flows.drain(|_| {});
+    }
+
+    /// Grants whose address an endpoint still has a connection to are prolonged.
+    pub(super) fn keep(&mut self) {
+        let now = now();
+        let ids: Vec<EndpointId> = self.registry.iter().map(|entry| entry.id).collect();
+        let ending: Vec<EndpointId> =
+            ids.into_iter().filter(|id| self.learner.state().has_ending(*id, now)).collect();
+        if ending.is_empty() {
+            return;
+        }
+        let Ok(clock) = self.datapath.clock() else { return };
+        let hz = u64::from(self.datapath.hz());
+        let flows = self.datapath.flows();
+        let live = flows.iter().filter(|(_, value)| connection::is_live(value, clock.jiffies, hz));
+        let used: BTreeSet<(EndpointId, IpAddr)> =
+            live.map(|(key, _)| (key.endpoint, ip(key.remote))).collect();
+        let mut grants = Vec::new();
+        for id in ending {
+            let in_use = |ip: IpAddr| used.contains(&(id, ip));
+            grants.extend(self.learner.state_mut().keep_in_use(id, in_use, now));
+        }
+        self.perform(&Effects { ops: Vec::new(), grants });
+    }
+}

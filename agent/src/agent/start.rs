@@ -1,0 +1,218 @@
+//! How the agent begins: with empty maps, or with those that an earlier one left.
+
+use std::collections::BTreeSet;
+use std::time::SystemTime;
+
+use egret_common::maps::{CONFIG_EVENTS, CONFIG_SLOW_PATTERNS, ENDPOINT_AUDIT, ENDPOINT_REJECT};
+use egret_core::compile::{CompileError, EndpointSpec, World};
+use egret_core::desired::{Desired, diff};
+use egret_core::dns::cache::Limits;
+use egret_core::dns::lifetime::Lifetime;
+use egret_core::state::{Saved, State, Wiring};
+
+use super::keeper::{Keeper, Setting};
+use super::objects::Objects;
+use super::registry::Registry;
+use super::saved::{Memory, MemoryFile};
+use super::{memory_path, system};
+use crate::cli::{AgentArgs, OnDeny, Source};
+use crate::datapath::tc::Method;
+use crate::datapath::{Datapath, LoadError, Options, Sizes};
+use crate::exit::{self, Refusal};
+use crate::host;
+use crate::learn::Learner;
+use crate::place::Host;
+use crate::sandbox::preflight::Preflight;
+use crate::source::folder::Folder;
+use crate::tell;
+
+/// Events per second, reason and CPU.
+const EVENTS: u32 = 100;
+/// Pods of the kubelet's systemd driver stand below two slices.
+const POD_LEVEL: u32 = 3;
+
+impl Keeper {
+    /// Loads or adopts, reads the source for the first time, and puts that in force.
+    pub(super) fn start(args: &AgentArgs, host: &Preflight) -> Result<Self, Refusal> {
+        let memory = MemoryFile::new(args.state.clone().unwrap_or_else(|| memory_path(&args.socket)));
+        let (datapath, content) = load(args)?;
+        let earlier = memory.read().filter(|_| content != Desired::default());
+        let setting = setting(args, host, content != Desired::default())?;
+        let Source::Folder(path) = &args.source;
+        let mut keeper =
+            Parts { setting, datapath, earlier, memory, folder: Folder::new(path.clone()) }.put_together()?;
+        keeper.begin(&content)?;
+        Ok(keeper)
+    }
+
+    /// The first round. Everything of before that is not wanted any more goes.
+    fn begin(&mut self, content: &Desired) -> Result<(), Refusal> {
+        let ops = diff(content, self.learner.state().desired());
+        self.save();
+        let full = |error: crate::datapath::ApplyError| {
+            Refusal::new(
+                exit::DATA_ERROR,
+                error.to_string(),
+                "the policies are too large for the kernel's tables",
+            )
+        };
+        self.datapath.apply(&ops).map_err(full)?;
+        let known: BTreeSet<u32> = self.registry.iter().map(|entry| entry.id).collect();
+        let gone: Vec<u32> = content.endpoints.keys().copied().filter(|id| !known.contains(id)).collect();
+        for (ifindex, _) in self.datapath.bound_interfaces().into_iter().filter(|(_, id)| !known.contains(id))
+        {
+            // The interface may be gone.
+            let _ = self.datapath.detach_interface(ifindex, self.setting.method);
+            let _ = self.datapath.bind_interface(ifindex, None);
+        }
+        if !gone.is_empty() {
+            self.datapath.purge(&|id| !known.contains(&id), &gone);
+        }
+        self.datapath.sweep_interfaces();
+        self.attach();
+        Ok(())
+    }
+}
+
+struct Parts {
+    setting: Setting,
+    datapath: Datapath,
+    earlier: Option<Memory>,
+    memory: MemoryFile,
+    folder: Folder,
+}
+
+impl Parts {
+    fn put_together(self) -> Result<Keeper, Refusal> {
+        let Self { setting, mut datapath, earlier, memory, mut folder } = self;
+        let numbers = earlier.as_ref().map(Memory::numbers).unwrap_or_default();
+        let mut objects = Objects::default();
+        if let Some(earlier) = &earlier {
+            objects.restore(&earlier.identities);
+        }
+        let texts = folder.look().map_err(|error| {
+            Refusal::new(
+                exit::NO_INPUT,
+                format!("{}: {error}", setting.source),
+                "give a folder that can be read",
+            )
+        })?;
+        objects.read(&texts.unwrap_or_default());
+        let own = host::addresses();
+        let picture = objects.picture(&setting.node, &own);
+        let mut registry = Registry::new(Sizes::node().endpoints, numbers);
+        registry.update(&picture.local);
+        let last_set = datapath.last_set(&datapath.content());
+        let world = picture.world(&setting.trusted);
+        let (dns, flows) = (datapath.take_dns_ring(), datapath.take_flow_ring());
+        let empty = state(world, Vec::new(), Wiring::default(), None, 0).map_err(unfit)?.0;
+        let learner = Learner::new(empty, None);
+        let mut keeper = Keeper {
+            setting,
+            datapath,
+            dns,
+            flows,
+            learner,
+            folder,
+            objects,
+            picture,
+            registry,
+            memory,
+            own,
+            slow: BTreeSet::new(),
+            revision: 1,
+            problems: Default::default(),
+            refused: None,
+            unreadable: None,
+        };
+        keeper.find();
+        let world = keeper.picture.world(&keeper.setting.trusted);
+        let saved = earlier.as_ref().map(|earlier| &earlier.state);
+        let (state, resumed) =
+            state(world, keeper.specs(), keeper.wiring(), saved, last_set).map_err(unfit)?;
+        if keeper.setting.adopted && !resumed {
+            tell::line("what earlier agents learned cannot be read: names must be looked up again");
+            keeper.datapath.purge(&|_| true, &[]);
+        }
+        keeper.learner = Learner::new(state, None);
+        Ok(keeper)
+    }
+}
+
+/// The state, and whether it goes on with what was saved.
+fn state(
+    world: World,
+    specs: Vec<EndpointSpec>,
+    wiring: Wiring,
+    saved: Option<&Saved>,
+    last_set: u32,
+) -> Result<(State, bool), CompileError> {
+    let limits = Limits::default();
+    if let Some(saved) = saved
+        && let Some(state) =
+            State::resume(world.clone(), specs.clone(), wiring.clone(), limits, saved, last_set)?
+    {
+        return Ok((state, true));
+    }
+    let state = State::resume(world, specs, wiring, limits, &Saved::default(), last_set)?;
+    // Nothing saved is always readable.
+    state
+        .map(|state| (state, false))
+        .ok_or(CompileError::TooManyIntervals { rule: String::new(), intervals: 0 })
+}
+
+fn unfit(error: CompileError) -> Refusal {
+    Refusal::new(exit::DATA_ERROR, error.to_string(), "put ports together into ranges")
+}
+
+/// The datapath, and what its maps hold.
+fn load(args: &AgentArgs) -> Result<(Datapath, Desired), Refusal> {
+    let options = Options {
+        dir: args.pins.clone(),
+        cgroup_level: POD_LEVEL,
+        // Flags stand in read-only data, and policies come and go.
+        config_flags: CONFIG_EVENTS | CONFIG_SLOW_PATTERNS,
+        events_per_second: EVENTS,
+        sizes: Sizes::node(),
+        adopt: true,
+        pods: true,
+    };
+    let datapath = Datapath::load(&options).map_err(|error| {
+        let remedy = match error {
+            LoadError::NoObject => "nothing can be enforced without them",
+            LoadError::Shape { .. } => "`egret uninstall` removes the old maps",
+            _ => "what was enforced stays enforced",
+        };
+        let text = error.to_string();
+        let (cause, log) = text.split_once('\n').unwrap_or((&text, ""));
+        log.lines().for_each(|line| tell::line(format_args!("verifier: {line}")));
+        Refusal::new(exit::UNAVAILABLE, cause, remedy)
+    })?;
+    let content = datapath.content();
+    Ok((datapath, content))
+}
+
+fn setting(args: &AgentArgs, host: &Preflight, adopted: bool) -> Result<Setting, Refusal> {
+    let Source::Folder(path) = &args.source;
+    let mut flags = if args.audit { ENDPOINT_AUDIT } else { 0 };
+    flags |= if args.on_deny == OnDeny::Reject { ENDPOINT_REJECT } else { 0 };
+    let node = match &args.node {
+        Some(node) => node.clone(),
+        None => nix::sys::utsname::uname()
+            .map(|name| name.nodename().to_string_lossy().into_owned())
+            .map_err(|error| system("find this host's name", &error))?,
+    };
+    Ok(Setting {
+        node,
+        source: format!("dir:{}", path.display()),
+        flags,
+        lifetime: Lifetime::new(args.ttl_floor, args.ttl_cap, args.grace).unwrap_or_default(),
+        keep_in_use: args.keep_in_use,
+        trusted: args.trusted_resolver.iter().copied().collect(),
+        method: Method::of_kernel(),
+        host: Host { cgroups: host.hierarchy.mount.clone(), proc: "/proc".into() },
+        hierarchy: host.hierarchy.clone(),
+        started: SystemTime::now(),
+        adopted,
+    })
+}

@@ -1,0 +1,102 @@
+//! The options of `egret agent`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args};
+
+use super::OnDeny;
+use super::run::parse_resolver;
+
+/// Where the agent answers.
+pub(super) const SOCKET: &str = "/run/egret/egret.sock";
+/// Where the agent pins.
+pub(super) const PINS: &str = "/sys/fs/bpf/egret/agent";
+
+const NOTES: &str = "\
+Where a pod is, its object may say by an annotation:
+  egret.dev/interface: NAME   the host's side of its interface
+  egret.dev/netns: NAME|PATH  its network namespace
+  egret.dev/cgroup: PATH      its cgroup, below the cgroup2 mount: any service of a plain host
+Otherwise the pod's uid leads to it, through the kubelet's cgroups.
+
+SIGTERM ends the agent and leaves everything in force; the next agent goes on. `egret uninstall` ends it.";
+
+/// Hold the pods of this node to their policies.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = NOTES)]
+pub struct AgentArgs {
+    /// Where pods, namespaces, services, nodes and policies come from: a folder of Kubernetes YAML, watched
+    #[arg(long, value_name = "dir:PATH", value_parser = parse_source)]
+    pub source: Source,
+    /// This node's name in those objects; default: the host's name
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+    /// Where `egret status` and the others ask
+    #[arg(long, value_name = "PATH", default_value = SOCKET)]
+    pub socket: PathBuf,
+    /// Where programs and maps are pinned
+    #[arg(long, hide = true, value_name = "DIR", default_value = PINS)]
+    pub pins: PathBuf,
+    /// What the next agent must know; default: beside the socket
+    #[arg(long, hide = true, value_name = "FILE")]
+    pub state: Option<PathBuf>,
+    /// Change no verdict; count and report what would have been denied
+    #[arg(long, help_heading = "Policy")]
+    pub audit: bool,
+    /// How a denial looks to a pod: at once (reject) or as silence (drop)
+    #[arg(long, value_enum, default_value_t = OnDeny::Drop, help_heading = "Policy")]
+    pub on_deny: OnDeny,
+    /// A resolver whose answers are learned, beside the cluster's own
+    #[arg(long, value_name = "IP[:PORT]", value_parser = parse_resolver, help_heading = "Names")]
+    pub trusted_resolver: Vec<SocketAddr>,
+    /// Shortest lifetime of a learned address, in seconds
+    #[arg(long, value_name = "SECS", default_value_t = 5, help_heading = "Names")]
+    pub ttl_floor: u32,
+    /// Longest lifetime of a learned address, in seconds
+    #[arg(long, value_name = "SECS", default_value_t = 86_400, help_heading = "Names")]
+    pub ttl_cap: u32,
+    /// Seconds that a learned address outlives its TTL, for programs that cache answers
+    #[arg(long, value_name = "SECS", default_value_t = 30, help_heading = "Names")]
+    pub grace: u32,
+    /// Keep an address open for new connections while a pod has one to it
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set, help_heading = "Names")]
+    pub keep_in_use: bool,
+}
+
+/// `--source`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A folder of Kubernetes YAML.
+    Folder(PathBuf),
+}
+
+fn parse_source(text: &str) -> Result<Source, String> {
+    match text.strip_prefix("dir:") {
+        Some(path) if !path.is_empty() => Ok(Source::Folder(path.into())),
+        _ => Err("write dir:PATH".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::cli::{Command, Source, parse_from};
+    use crate::exit;
+
+    #[test]
+    fn a_source_is_needed() {
+        let cli =
+            parse_from(["egret", "agent", "--source", "dir:/etc/egret", "--node", "n1"]).expect("valid");
+        let Command::Agent(args) = cli.command else { panic!("not an agent") };
+        assert_eq!(args.source, Source::Folder("/etc/egret".into()));
+        for bad in [
+            &[][..],
+            &["--source", "/etc/egret"],
+            &["--source", "dir:"],
+            &["--source", "dir:x", "--ttl-floor", "9", "--ttl-cap", "8"],
+        ] {
+            let args = ["egret", "agent"].iter().chain(bad).copied();
+            assert_eq!(parse_from(args).err(), Some(exit::USAGE), "{bad:?}");
+        }
+    }
+}

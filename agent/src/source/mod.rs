@@ -1,0 +1,3 @@
+//! Where objects come from. A source gives texts; what they say is `egret_core`'s business.
+
+pub mod folder;

@@ -1,0 +1,160 @@
+//! The agent as an operator starts it: `egret agent` in a namespace of a world, a folder of objects, and the commands that
+//! ask it. Knows its command line and its JSON, nothing of its insides.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::egret::binary;
+use crate::exec::{Cmd, Outcome, Place, Running};
+use crate::netns::World;
+use crate::{residue, wait};
+
+/// How long it may take to load its programs.
+const START: Duration = Duration::from_secs(60);
+/// How long a change of an object may take to be in force.
+const CHANGE: Duration = Duration::from_secs(5);
+
+/// An agent with its own pins, socket and folder.
+#[derive(Debug)]
+pub struct Agent {
+    place: Place,
+    dir: PathBuf,
+    pins: PathBuf,
+    args: Vec<String>,
+    running: Option<Running>,
+}
+
+impl Agent {
+    /// In the namespace `ns`, with an empty folder; it is not started yet.
+    pub fn new(world: &World, ns: &str) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        residue::ensure_bpffs();
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let dir = world.dir().join(format!("agent-{number}"));
+        fs::create_dir_all(dir.join("objects")).expect("a folder");
+        let pins = Path::new(egret::datapath::ROOT).join(format!("agent-{}-{number}", std::process::id()));
+        Self { place: world.place(ns), dir, pins, args: Vec::new(), running: None }
+    }
+
+    /// With further arguments.
+    #[must_use]
+    pub fn args(mut self, args: &[&str]) -> Self {
+        self.args.extend(args.iter().map(|arg| arg.to_string()));
+        self
+    }
+
+    /// Writes a file of the folder, whole at once.
+    pub fn put(&self, name: &str, text: &str) {
+        let new = self.dir.join("new");
+        fs::write(&new, text).expect("written");
+        fs::rename(new, self.dir.join("objects").join(name)).expect("in place");
+    }
+
+    /// Removes a file of the folder.
+    pub fn remove(&self, name: &str) {
+        fs::remove_file(self.dir.join("objects").join(name)).expect("removed");
+    }
+
+    /// Starts it, and waits until it answers.
+    pub fn start(&mut self) {
+        let running = self.place.spawn(&self.command());
+        let answered = wait::until(wait::patient(START), || {
+            assert!(!running.ends_within(Duration::ZERO), "it ended: {}", running.stderr_so_far());
+            self.ask(&["status", "-o", "json"])
+                .code
+                .filter(|code| matches!(code, 0 | 69))
+                .and_then(|_| running.stderr_so_far().contains("egret: ready").then_some(()))
+        });
+        assert!(answered.is_some(), "no answer: {}", running.stderr_so_far());
+        self.running = Some(running);
+    }
+
+    /// Runs it where it is expected to end by itself.
+    pub fn run(&self) -> Outcome {
+        self.place.run(&self.command())
+    }
+
+    /// Ends it by a signal, and gives what it said.
+    pub fn end(&mut self, signal: Signal) -> Outcome {
+        let running = self.running.take().expect("it runs");
+        running.signal(signal);
+        running.wait(Duration::from_secs(10))
+    }
+
+    /// Any `egret` command that asks the agent.
+    pub fn ask(&self, args: &[&str]) -> Outcome {
+        let mut argv = vec![binary().display().to_string()];
+        argv.extend(args.iter().map(|arg| arg.to_string()));
+        argv.extend(["--socket".into(), self.socket().display().to_string()]);
+        self.place.run(&Cmd::new(argv))
+    }
+
+    /// The JSON that a command answers with.
+    pub fn json(&self, args: &[&str]) -> Value {
+        let outcome = self.ask(&[args, &["-o", "json"]].concat());
+        serde_json::from_str(&outcome.stdout)
+            .unwrap_or_else(|error| panic!("{args:?}: {error}: {outcome:#?}"))
+    }
+
+    /// Waits until the pod (`ns/name`) is held; panics with all that is known otherwise.
+    #[track_caller]
+    pub fn expect_ready(&self, pod: &str) -> u64 {
+        let ready = || {
+            let all = self.json(&["endpoint", "list"]);
+            let all = all.as_array().expect("a list").clone();
+            let found = all.into_iter().find(|e| e["pod"] == pod && e["state"] == "ready");
+            found.and_then(|e| e["id"].as_u64())
+        };
+        wait::until(wait::patient(CHANGE), ready)
+            .unwrap_or_else(|| panic!("{pod} is not held: {}", self.json(&["endpoint", "list"])))
+    }
+
+    /// `egret uninstall`.
+    pub fn uninstall(&self) -> Outcome {
+        self.ask(&["uninstall", "--pins", &self.pins.display().to_string()])
+    }
+
+    /// Where it answers.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.join("egret.sock")
+    }
+
+    /// Where it pins.
+    pub fn pins(&self) -> &Path {
+        &self.pins
+    }
+
+    /// What it has written down for the next one.
+    pub fn memory(&self) -> String {
+        fs::read_to_string(self.dir.join("agent-state.json")).unwrap_or_default()
+    }
+
+    /// What it has said.
+    pub fn said(&self) -> String {
+        self.running.as_ref().map(Running::stderr_so_far).unwrap_or_default()
+    }
+
+    fn command(&self) -> Cmd {
+        let objects = format!("dir:{}", self.dir.join("objects").display());
+        let (socket, pins) = (self.socket().display().to_string(), self.pins.display().to_string());
+        let program = binary().display().to_string();
+        let fixed = ["agent", "--source", &objects, "--socket", &socket, "--pins", &pins, "--node", "n1"];
+        let argv: Vec<&str> =
+            [program.as_str()].into_iter().chain(fixed).chain(self.args.iter().map(String::as_str)).collect();
+        Cmd::new(argv)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        drop(self.running.take());
+        if let Err(error) = egret::datapath::remove(&self.pins) {
+            eprintln!("the pins in {} stay: {error}", self.pins.display());
+        }
+    }
+}
