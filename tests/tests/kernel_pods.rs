@@ -31,7 +31,10 @@ const PASS: u32 = u32::MAX;
 const DROP: u32 = 2;
 const REDIRECT: u32 = 7;
 
-const CASES: [(&str, fn(&mut World)); 11] = [
+/// Name and steps.
+type Case = (&'static str, fn(&mut World));
+
+const CASES: [Case; 11] = [
     ("frames", frames_that_are_not_ip),
     ("P-A05 tags", p_a05_one_tag_is_looked_through),
     ("sources", a_pod_sends_from_its_own_addresses_only),

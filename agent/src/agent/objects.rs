@@ -8,12 +8,13 @@ use egret_common::ids::EndpointId;
 use egret_common::maps::{
     BACKENDS, Backend, Backends, ENDPOINT_POD, ENDPOINT_QUERY_FILTER, ENDPOINT_SERVICES, ServiceKey,
 };
+use egret_common::net::Direction;
 use egret_core::cluster::{Cluster, LocalPod, Resolved, ServiceEntry, Source};
 use egret_core::compile::{EndpointSpec, NamesAsk, World, addr};
 use egret_core::dns::lifetime::Lifetime;
 use egret_core::identity::{IdentityBook, NamedPorts, Profile};
 use egret_core::labels::Labels;
-use egret_core::policy::{Policy, Severity, Subject};
+use egret_core::policy::{Effect, Policy, Severity, Subject};
 use egret_core::ports::Proto;
 use serde::{Deserialize, Serialize};
 
@@ -219,7 +220,14 @@ impl Picture {
         let mut flags = flags;
         flags |= if filters { ENDPOINT_QUERY_FILTER } else { 0 };
         flags |= if cgroup { 0 } else { ENDPOINT_POD };
-        flags |= if self.resolved.services.is_empty() { 0 } else { ENDPOINT_SERVICES };
+        // Where nothing can be denied, a Service that the map cannot hold must not be denied either.
+        let denies = |policy: &Policy| {
+            let mut rules = policy.rules().iter();
+            policy.isolates().egress
+                || rules.any(|rule| rule.direction == Direction::Egress && rule.effect == Effect::Deny)
+        };
+        let judged = !self.resolved.services.is_empty() && pod.policies.iter().any(denies);
+        flags |= if judged { ENDPOINT_SERVICES } else { 0 };
         let (ports, policies) = (pod.ports.clone(), pod.policies.clone());
         EndpointSpec { id, identity: pod.identity, flags, lifetime, ports, policies }
     }
