@@ -5,8 +5,8 @@ use crate::grant::{self, GrantTime};
 use crate::ids::{self, ClassId, EndpointId, SetId, identity};
 use crate::maps::{
     BACKENDS, Backends, ENDPOINT_SERVICES, Endpoint, GRANT_SLOTS, Grants, MAX_CHUNKS, OUTCOME_ALLOW,
-    OUTCOME_DENY, PortRule, RULES_PER_CHUNK, RuleChunk, RuleKey, SET_ANY, SET_CIDR, SET_IDENTITY,
-    SET_ISOLATED, SET_NAMES, ServiceKey, cidr_port, port_key,
+    OUTCOME_DENY, OUTCOME_NONE, PortRule, RULES_PER_CHUNK, RuleChunk, RuleKey, SET_ANY, SET_CIDR,
+    SET_IDENTITY, SET_ISOLATED, SET_NAMES, ServiceKey, cidr_port, port_key,
 };
 use crate::net::{Addr, Direction, proto};
 use crate::verdict::DropReason;
@@ -64,24 +64,34 @@ pub struct Question {
     pub port: u16,
 }
 
-/// What is asked, without the peer.
+/// What is asked, without the peer. Numbers, so that the verifier may forget how they came about.
 #[derive(Clone, Copy, Debug)]
 pub struct What {
-    /// Where the flow begins.
-    pub direction: Direction,
-    /// IP protocol.
-    pub proto: u8,
     /// As [`Question::port`].
     pub port: u16,
+    /// IP protocol.
+    pub proto: u8,
+    /// 1: the endpoint begins the flow.
+    pub egress: u8,
+}
+
+impl What {
+    /// Where the flow begins.
+    #[inline(always)]
+    #[must_use]
+    pub const fn direction(self) -> Direction {
+        if self.egress != 0 { Direction::Egress } else { Direction::Ingress }
+    }
 }
 
 /// The answer, with what an operator wants to know about it.
+#[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Decision {
-    /// [`DropReason`] as a number; 0 = allowed.
-    pub reason: u32,
     /// The class that decided, or under which the address is known.
     pub class: ClassId,
+    /// [`DropReason`] as a number; 0 = allowed.
+    pub reason: u32,
     /// Cookie of the rule that decided.
     pub cookie: u32,
     /// NameExpired: seconds since the grant ended.
@@ -169,7 +179,7 @@ impl Tally<'_> {
     fn next_backend(&mut self) -> bool {
         let Some(backends) = self.backends else { return false };
         let (zero, begun) = (self.zero, self.begun as u32);
-        if begun >= backends.count || (begun != 0 && !matches!(self.outcome(), Some(true))) {
+        if begun >= backends.count || (begun != 0 && self.outcome() != OUTCOME_ALLOW as u32) {
             return false;
         }
         let backend = &backends.slots[begun as usize & (BACKENDS - 1)];
@@ -229,25 +239,28 @@ impl Tally<'_> {
         self.expired_ticks = self.expired_ticks.wrapping_add(zero);
     }
 
-    /// `Some(allowed)`, or `None` when no tier says anything.
+    /// `OUTCOME_ALLOW`, `OUTCOME_DENY`, or `OUTCOME_NONE` when no tier says anything.
     #[inline(always)]
-    fn outcome(&self) -> Option<bool> {
-        match (self.admin & 3) as u8 {
-            OUTCOME_ALLOW => return Some(true),
-            OUTCOME_DENY => return Some(false),
-            _ => {}
-        }
-        match self.normal as u8 {
-            OUTCOME_DENY => return Some(false),
-            OUTCOME_ALLOW => return Some(true),
-            _ if self.features & SET_ISOLATED != 0 => return None,
-            _ => {}
-        }
-        match (self.baseline & 3) as u8 {
-            OUTCOME_DENY => Some(false),
-            _ => Some(true),
-        }
+    fn outcome(&self) -> u32 {
+        outcome(self.admin, self.normal, self.baseline, self.features).wrapping_add(self.zero)
     }
+}
+
+/// The tiers in order. A frame of its own: its branches come to one number, which its caller makes unknown again.
+#[inline(never)]
+fn outcome(admin: u32, normal: u32, baseline: u32, features: u32) -> u32 {
+    let (allow, deny) = (OUTCOME_ALLOW as u32, OUTCOME_DENY as u32);
+    let admin = admin & 3;
+    if admin == allow || admin == deny {
+        return admin;
+    }
+    if normal == deny || normal == allow {
+        return normal;
+    }
+    if features & SET_ISOLATED != 0 {
+        return OUTCOME_NONE as u32;
+    }
+    if baseline & 3 == deny { deny } else { allow }
 }
 
 /// The rule of a class for a protocol and port: two look-ups at most.
@@ -341,7 +354,8 @@ pub const fn set_of(endpoint: &Endpoint, direction: Direction) -> (SetId, u32) {
 /// [`decide_what`] for a question in one piece.
 #[inline(always)]
 pub fn decide<T: Tables>(tables: &T, endpoint: &Endpoint, question: &Question, out: &mut Decision) {
-    let what = What { direction: question.direction, proto: question.proto, port: question.port };
+    let egress = matches!(question.direction, Direction::Egress) as u8;
+    let what = What { port: question.port, proto: question.proto, egress };
     decide_what(tables, endpoint, &question.remote, what, out);
 }
 
@@ -356,12 +370,12 @@ pub fn decide_what<T: Tables>(
     what: What,
     out: &mut Decision,
 ) {
-    let (set, features) = set_of(endpoint, what.direction);
+    let (set, features) = set_of(endpoint, what.direction());
     if features == 0 {
         return;
     }
     let zero = endpoint.zero;
-    let egress = matches!(what.direction, Direction::Egress);
+    let egress = what.egress != 0;
     let names = features & SET_NAMES != 0 && egress;
     let asks = tables.has_services() && endpoint.flags & ENDPOINT_SERVICES != 0 && egress;
     let backends = if asks { service(tables, remote, what) } else { None };
@@ -395,14 +409,14 @@ pub fn decide_what<T: Tables>(
     out.cookie = tally.cookie;
     let outcome = tally.outcome();
     if backends.is_some() {
-        if tally.begun == 0 || !matches!(outcome, Some(true)) {
+        if tally.begun == 0 || outcome != OUTCOME_ALLOW as u32 {
             out.reason = DropReason::ServiceBackendDenied as u32;
         }
     } else {
-        match outcome {
-            Some(true) => {}
-            Some(false) => out.reason = DropReason::DenyRule as u32,
-            None => explain(tables, endpoint, remote, what, names, &tally, out),
+        match outcome as u8 {
+            OUTCOME_ALLOW => {}
+            OUTCOME_DENY => out.reason = DropReason::DenyRule as u32,
+            _ => explain(tables, endpoint, remote, what, names, &tally, out),
         }
     }
     out.reason = out.reason.wrapping_add(zero);
@@ -471,7 +485,7 @@ fn explain<T: Tables>(
 /// The address is known under no name: do names open this port at all, and why could it be unknown?
 #[inline(never)]
 fn unresolved<T: Tables>(tables: &T, endpoint: &Endpoint, remote: &Addr, what: What) -> DropReason {
-    let (set, _) = set_of(endpoint, what.direction);
+    let (set, _) = set_of(endpoint, what.direction());
     let rule = rule_of(tables, set, ids::CLASS_NAMES_SUMMARY, what.proto, what.port);
     if rule.is_none() {
         DropReason::NoRule

@@ -94,8 +94,7 @@ pub fn judge<P: Packet, S: State>(packet: &P, state: &S, endpoint: &Endpoint, wo
         return;
     }
     if matches!(next, Next::Decide) {
-        let what = asked(work);
-        decide_what(state, endpoint, &work.key.remote, what, &mut work.judgement.decision);
+        decide_what(state, endpoint, &work.key.remote, work.what, &mut work.judgement.decision);
     }
     conclude(state, endpoint, work);
 }
@@ -139,7 +138,14 @@ fn find<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) -> Next {
 /// talks to itself, nor, in `egret run`, loopback.
 #[inline(always)]
 fn ask(endpoint: &Endpoint, work: &mut Work, origin: Direction) -> Next {
-    work.origin = origin;
+    let (parsed, key) = (&work.parsed, &work.key);
+    let icmp = parsed.proto == proto::ICMP || parsed.proto == proto::ICMPV6;
+    let port = match origin {
+        _ if icmp => parsed.dport,
+        Direction::Egress => key.remote_port,
+        Direction::Ingress => key.local_port,
+    };
+    work.what = What { port, proto: parsed.proto, egress: matches!(origin, Direction::Egress) as u8 };
     let loopback = endpoint.flags & ENDPOINT_LOOPBACK != 0 && work.key.remote.is_loopback();
     if loopback || work.key.local == work.key.remote { Next::Conclude } else { Next::Decide }
 }
@@ -220,7 +226,8 @@ fn established<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work, slot: 
         verdict: Verdict::Forwarded as u32,
         fresh: 0,
         flow_flags: flow.flags as u32,
-        forward: forward as u32,
+        forward: forward as u16,
+        filler: 0,
         decision: Decision { reason: 0, class: flow.class, cookie: flow.cookie, age: 0 },
     };
     if current {
@@ -230,19 +237,6 @@ fn established<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work, slot: 
     // What the new rules refuse leaves no mark on the flow: it must not be kept alive by refused packets.
     work.rejudge = 1;
     Some(ask(endpoint, work, origin))
-}
-
-/// The question about the work's flow.
-#[inline(always)]
-fn asked(work: &Work) -> What {
-    let (parsed, key) = (&work.parsed, &work.key);
-    let icmp = parsed.proto == proto::ICMP || parsed.proto == proto::ICMPV6;
-    let port = match work.origin {
-        _ if icmp => parsed.dport,
-        Direction::Egress => key.remote_port,
-        Direction::Ingress => key.local_port,
-    };
-    What { direction: work.origin, proto: parsed.proto, port }
 }
 
 /// In `egret run` the host's own addresses are as open as loopback: the same servers listen there. A pod's node may
@@ -275,7 +269,9 @@ pub fn conclude<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) {
 
 #[inline(always)]
 fn apply<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) {
-    if work.judgement.decision.reason != 0 && opens_host(state, endpoint, &work.key.remote, work.origin) {
+    if work.judgement.decision.reason != 0
+        && opens_host(state, endpoint, &work.key.remote, work.what.direction())
+    {
         work.judgement.decision.reason = 0;
     }
     let denied = work.judgement.decision.reason != 0;
@@ -289,9 +285,9 @@ fn apply<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) {
     judgement.verdict = if denied { Verdict::Audited as u32 } else { Verdict::Forwarded as u32 };
     let decision = &judgement.decision;
     judgement.flow_flags =
-        dns_flags(state, endpoint, work.origin, &work.parsed, &work.key, decision.cookie) as u32;
+        dns_flags(state, endpoint, work.what.direction(), &work.parsed, &work.key, decision.cookie) as u32;
     if work.rejudge != 0 {
-        judgement.fresh = denied as u32;
+        judgement.fresh = denied as u16;
         readmit(state, endpoint, work);
     } else {
         judgement.fresh = 1;
@@ -305,7 +301,7 @@ fn readmit<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) {
     let (judgement, decision) = (&work.judgement, &work.judgement.decision);
     if let Some(slot) = state.flow(&work.key) {
         let mut flow = slot.read();
-        flow.set = set_of(endpoint, work.origin).0;
+        flow.set = set_of(endpoint, work.what.direction()).0;
         flow.class = decision.class;
         flow.cookie = decision.cookie;
         flow.reason = decision.reason as u8;

@@ -1,25 +1,30 @@
 //! What a judgement is, and what its steps hand on. Words instead of enumerations, and zeros that are loaded instead
 //! of written: the verifier follows every combination of what it knows, so here it knows as little as possible.
 
-use crate::decide::Decision;
+use crate::decide::{Decision, What};
 use crate::maps::{ENDPOINT_AUDIT, Endpoint, FlowKey};
 use crate::net::{Addr, Direction};
 use crate::packet::Parsed;
 use crate::verdict::{DropReason, Verdict};
 
-/// What became of a packet. Words, not enumerations, as the module says.
+/// What became of a packet. Words, not enumerations, as the module says. What the branches write as constants stands in
+/// the second half of eight bytes: the verifier of 6.1 remembers numbers that begin such a slot, and would follow each
+/// combination of them to the end (three times the instructions).
+#[repr(C, align(8))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Judgement {
-    /// [`Verdict`] as a number.
-    pub verdict: u32,
-    /// 1 when the packet started a flow or was denied: the moments for an event.
-    pub fresh: u32,
-    /// `FLOW_*` bits of its flow.
-    pub flow_flags: u32,
-    /// 1 when the packet goes in the direction of the flow's first packet.
-    pub forward: u32,
     /// Why: the reason (0 = forwarded), and the class and rule that decided.
     pub decision: Decision,
+    /// `FLOW_*` bits of its flow.
+    pub flow_flags: u32,
+    /// [`Verdict`] as a number.
+    pub verdict: u32,
+    /// Zero, in front of what follows.
+    pub(crate) filler: u32,
+    /// 1 when the packet started a flow or was denied: the moments for an event.
+    pub fresh: u16,
+    /// 1 when the packet goes in the direction of the flow's first packet.
+    pub forward: u16,
 }
 
 impl Judgement {
@@ -28,6 +33,7 @@ impl Judgement {
         fresh: 0,
         flow_flags: 0,
         forward: 1,
+        filler: 0,
         decision: Decision { reason: 0, class: 0, cookie: 0, age: 0 },
     };
 
@@ -81,8 +87,8 @@ pub struct Work {
     pub judgement: Judgement,
     /// The way the packet goes.
     pub direction: Direction,
-    /// The way the flow began.
-    pub(crate) origin: Direction,
+    /// What is asked about the flow when [`crate::judge::track`] says so.
+    pub(crate) what: What,
     /// The flow is known, but another rule set judged it.
     pub(crate) rejudge: u16,
 }
@@ -123,13 +129,14 @@ impl Work {
             },
             judgement: Judgement {
                 verdict: zero + Verdict::Forwarded as u32,
-                fresh: zero,
+                fresh: zero as u16,
                 flow_flags: zero,
-                forward: zero + 1,
+                forward: zero as u16 + 1,
+                filler: zero,
                 decision: Decision { reason: zero, class: zero, cookie: zero, age: zero },
             },
             direction,
-            origin: direction,
+            what: What { port: zero as u16, proto: zero as u8, egress: zero as u8 },
             rejudge: zero as u16,
         }
     }
@@ -154,15 +161,18 @@ impl Work {
         let judgement = &mut self.judgement;
         judgement.verdict = judgement.verdict.wrapping_add(zero);
         judgement.decision.reason = judgement.decision.reason.wrapping_add(zero);
-        judgement.fresh = judgement.fresh.wrapping_add(zero);
+        judgement.fresh = judgement.fresh.wrapping_add(zero as u16);
         judgement.flow_flags = judgement.flow_flags.wrapping_add(zero);
         judgement.decision.class = judgement.decision.class.wrapping_add(zero);
         judgement.decision.cookie = judgement.decision.cookie.wrapping_add(zero);
         judgement.decision.age = judgement.decision.age.wrapping_add(zero);
-        judgement.forward = judgement.forward.wrapping_add(zero);
+        judgement.forward = judgement.forward.wrapping_add(zero as u16);
         self.key.local_port = self.key.local_port.wrapping_add(zero as u16);
         self.key.remote_port = self.key.remote_port.wrapping_add(zero as u16);
         self.key.proto = self.key.proto.wrapping_add(zero);
+        self.what.port = self.what.port.wrapping_add(zero as u16);
+        self.what.proto = self.what.proto.wrapping_add(zero as u8);
+        self.what.egress = self.what.egress.wrapping_add(zero as u8);
         self.rejudge = self.rejudge.wrapping_add(zero as u16);
     }
 }
