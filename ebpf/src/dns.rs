@@ -478,8 +478,8 @@ impl PacketStep for Segment {
         }
         // 6.1 does not learn from `rest != 0` that a size is at least 1: it does from a sum.
         let size = (scan::opaque(if rest > SCAN_MAX { SCAN_MAX } else { rest } - 1) & SCAN_MAX) + 1;
-        // SAFETY: at most 4,096 bytes into a buffer of more.
         let from = s.base.wrapping_add(s.cursor);
+        // SAFETY: at most 4,096 bytes into a buffer of more.
         let failed = unsafe { bpf_skb_load_bytes(skb.cast(), from, s.msg.as_mut_ptr().cast(), size) };
         if failed != 0 {
             return false;
