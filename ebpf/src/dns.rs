@@ -38,9 +38,7 @@ const PIPELINED: u32 = 4;
 pub fn inspect<const TC: bool>(packet: &Skb, endpoint: &Endpoint, work: &mut Work) -> u64 {
     if work.parsed.fragment != WHOLE {
         // A filter cannot read a message in pieces. Sockets do not send such: the hook is ahead of fragmentation.
-        if matches!(work.direction, Direction::Egress) && endpoint.flags & ENDPOINT_QUERY_FILTER != 0 {
-            refuse(endpoint, &mut work.judgement);
-        }
+        unread(endpoint, work);
         return 0;
     }
     let (offset, len) = work.parsed.payload();
@@ -48,7 +46,10 @@ pub fn inspect<const TC: bool>(packet: &Skb, endpoint: &Endpoint, work: &mut Wor
         return 0;
     }
     if TC {
-        let Some(scratch) = maps::SCRATCH_TC.get_ptr_mut(0) else { return 0 };
+        let Some(scratch) = maps::SCRATCH_TC.get_ptr_mut(0) else {
+            unread(endpoint, work);
+            return 0;
+        };
         // SAFETY: this CPU's memory; TC programs are not re-entered on their CPU.
         let scratch = unsafe { &mut *scratch };
         if matches!(work.direction, Direction::Egress) {
@@ -63,9 +64,7 @@ pub fn inspect<const TC: bool>(packet: &Skb, endpoint: &Endpoint, work: &mut Wor
     if matches!(work.direction, Direction::Egress) {
         let Some(slot) = scan::take_slot() else {
             emit::lost(emit::LOST_SCRATCH);
-            if endpoint.flags & ENDPOINT_QUERY_FILTER != 0 {
-                refuse(endpoint, &mut work.judgement);
-            }
+            unread(endpoint, work);
             return 0;
         };
         let mut question = 0;
@@ -86,6 +85,14 @@ pub fn inspect<const TC: bool>(packet: &Skb, endpoint: &Endpoint, work: &mut Wor
         answer(packet, endpoint, scratch, offset, len);
     }
     0
+}
+
+/// A packet that is not read is none that a filter can let out.
+#[inline(always)]
+fn unread(endpoint: &Endpoint, work: &mut Work) {
+    if matches!(work.direction, Direction::Egress) && endpoint.flags & ENDPOINT_QUERY_FILTER != 0 {
+        refuse(endpoint, &mut work.judgement);
+    }
 }
 
 /// Whether the packet comes from a resolver that is believed, on a flow that the endpoint began.

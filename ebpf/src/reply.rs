@@ -27,12 +27,13 @@ const OWN: u32 = 0x0e67_0e70;
 const QUOTE_V4: u32 = 548;
 const QUOTE_V6: u32 = 1232;
 
-/// True for a packet that was made here; takes the mark off. A pod cannot set it: marks do not leave its namespace.
+/// True for a packet that was made here; takes the mark off. A pod cannot set it: marks do not leave its namespace. One
+/// that the host sets does not count: it stands on packets that came in elsewhere, or nowhere.
 #[inline(always)]
 pub fn is_own(skb: *mut __sk_buff) -> bool {
     // SAFETY: the context pointer that the kernel gave us.
     unsafe {
-        if (*skb).mark != OWN {
+        if (*skb).mark != OWN || (*skb).ingress_ifindex != (*skb).ifindex {
             return false;
         }
         (*skb).mark = 0;
