@@ -53,4 +53,5 @@ pub mod names;
 pub mod net;
 pub mod policy;
 pub mod ports;
+mod problem;
 pub mod state;

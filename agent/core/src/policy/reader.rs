@@ -6,14 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_yaml_ng::Value;
 
-/// What is wrong, and in which field.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Problem {
-    pub(super) path: String,
-    pub(super) message: String,
-}
-
-pub(super) type Read<T> = Result<T, Problem>;
+pub(super) use crate::problem::{Problem, Read};
 
 /// A value and the path that leads to it.
 #[derive(Debug, Clone)]
@@ -32,20 +25,11 @@ impl<'a> Node<'a> {
     }
 
     pub(super) fn problem(&self, message: impl ToString) -> Problem {
-        Problem { path: self.path.clone(), message: message.to_string() }
+        Problem::at(&self.path, message)
     }
 
     fn wrong(&self, want: &str) -> Problem {
-        let got = match self.value {
-            Value::Null => "null",
-            Value::Bool(_) => "a boolean",
-            Value::Number(_) => "a number",
-            Value::String(_) => "a string",
-            Value::Sequence(_) => "a list",
-            Value::Mapping(_) => "an object",
-            Value::Tagged(_) => "a tagged value",
-        };
-        self.problem(format!("expected {want}, found {got}"))
+        Problem::other_kind(&self.path, want, Some(self.value))
     }
 
     pub(super) fn is_empty_object(&self) -> bool {

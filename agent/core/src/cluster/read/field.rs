@@ -7,16 +7,8 @@ use std::net::IpAddr;
 
 use serde_yaml_ng::Value;
 
+pub(super) use crate::problem::{Problem, Read};
 use crate::{labels::Labels, ports::Proto};
-
-/// What is wrong, and in which field.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Problem {
-    pub(super) path: String,
-    pub(super) message: String,
-}
-
-pub(super) type Read<T> = Result<T, Problem>;
 
 /// A field that may be absent, and the path that leads to it.
 #[derive(Debug, Clone)]
@@ -31,20 +23,11 @@ impl<'a> Field<'a> {
     }
 
     pub(super) fn problem(&self, message: impl ToString) -> Problem {
-        Problem { path: self.path.clone(), message: message.to_string() }
+        Problem::at(&self.path, message)
     }
 
     fn wrong(&self, want: &str) -> Problem {
-        let got = match self.value {
-            None | Some(Value::Null) => "nothing",
-            Some(Value::Bool(_)) => "a boolean",
-            Some(Value::Number(_)) => "a number",
-            Some(Value::String(_)) => "a string",
-            Some(Value::Sequence(_)) => "a list",
-            Some(Value::Mapping(_)) => "an object",
-            Some(Value::Tagged(_)) => "a tagged value",
-        };
-        self.problem(format!("expected {want}, found {got}"))
+        Problem::other_kind(&self.path, want, self.value.filter(|v| !v.is_null()))
     }
 
     /// A field of this object; absent if this is.
