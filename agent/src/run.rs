@@ -28,7 +28,6 @@ use egret_common::maps::{
 use egret_core::compile::{EndpointSpec, NamesAsk, World};
 use egret_core::desired::{Desired, diff};
 use egret_core::dns::cache::Limits;
-use egret_core::dns::lifetime::Lifetime;
 use egret_core::identity::NamedPorts;
 use egret_core::state::State;
 
@@ -96,7 +95,7 @@ fn enforce(args: &RunArgs, plan: &Plan, cell: &Cell) -> Result<Watch, Refusal> {
         endpoint: ENDPOINT,
         cgroup: cell.cgroup()?.path().to_owned(),
         host: addresses,
-        keep_in_use: args.keep_in_use,
+        keep_in_use: args.names.keep_in_use,
         reject: args.on_deny == OnDeny::Reject,
         verbose: args.verbose,
     };
@@ -108,7 +107,7 @@ fn compile(args: &RunArgs, plan: &Plan, identities: BTreeMap<IpAddr, u32>) -> Re
     flags |= if plan.isolated { ENDPOINT_QUERY_FILTER } else { 0 };
     flags |= if args.on_deny == OnDeny::Reject { ENDPOINT_REJECT } else { 0 };
     flags |= if args.audit { ENDPOINT_AUDIT } else { 0 };
-    let lifetime = Lifetime::new(args.ttl_floor, args.ttl_cap, args.grace).unwrap_or_default();
+    let lifetime = args.names.lifetime().unwrap_or_default();
     let policies = plan.policies.clone();
     let spec = EndpointSpec {
         id: ENDPOINT,

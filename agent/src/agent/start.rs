@@ -7,7 +7,6 @@ use egret_common::maps::{CONFIG_EVENTS, CONFIG_SLOW_PATTERNS, ENDPOINT_AUDIT, EN
 use egret_core::compile::{CompileError, EndpointSpec, World};
 use egret_core::desired::{Desired, diff};
 use egret_core::dns::cache::Limits;
-use egret_core::dns::lifetime::Lifetime;
 use egret_core::state::{Saved, State, Wiring};
 
 use super::keeper::{Keeper, Setting};
@@ -206,9 +205,9 @@ fn setting(args: &AgentArgs, host: &Preflight, adopted: bool) -> Result<Setting,
         node,
         source: format!("dir:{}", path.display()),
         flags,
-        lifetime: Lifetime::new(args.ttl_floor, args.ttl_cap, args.grace).unwrap_or_default(),
-        keep_in_use: args.keep_in_use,
-        trusted: args.trusted_resolver.iter().copied().collect(),
+        lifetime: args.names.lifetime().unwrap_or_default(),
+        keep_in_use: args.names.keep_in_use,
+        trusted: args.names.trusted_resolver.iter().copied().collect(),
         method: Method::of_kernel(),
         host: Host { cgroups: host.hierarchy.mount.clone(), proc: "/proc".into() },
         hierarchy: host.hierarchy.clone(),

@@ -1,12 +1,10 @@
 //! The options of `egret agent`.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args};
+use clap::Args;
 
-use super::OnDeny;
-use super::run::parse_resolver;
+use super::{NamesArgs, OnDeny};
 
 /// Where the agent answers.
 pub(super) const SOCKET: &str = "/run/egret/egret.sock";
@@ -47,21 +45,9 @@ pub struct AgentArgs {
     /// How a denial looks to a pod: at once (reject) or as silence (drop)
     #[arg(long, value_enum, default_value_t = OnDeny::Drop, help_heading = "Policy")]
     pub on_deny: OnDeny,
-    /// A resolver whose answers are learned, beside the cluster's own
-    #[arg(long, value_name = "IP[:PORT]", value_parser = parse_resolver, help_heading = "Names")]
-    pub trusted_resolver: Vec<SocketAddr>,
-    /// Shortest lifetime of a learned address, in seconds
-    #[arg(long, value_name = "SECS", default_value_t = 5, help_heading = "Names")]
-    pub ttl_floor: u32,
-    /// Longest lifetime of a learned address, in seconds
-    #[arg(long, value_name = "SECS", default_value_t = 86_400, help_heading = "Names")]
-    pub ttl_cap: u32,
-    /// Seconds that a learned address outlives its TTL, for programs that cache answers
-    #[arg(long, value_name = "SECS", default_value_t = 30, help_heading = "Names")]
-    pub grace: u32,
-    /// Keep an address open for new connections while a pod has one to it
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set, help_heading = "Names")]
-    pub keep_in_use: bool,
+    /// Resolvers and lifetimes.
+    #[command(flatten)]
+    pub names: NamesArgs,
 }
 
 /// `--source`.

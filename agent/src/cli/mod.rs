@@ -2,6 +2,7 @@
 //! business; here it is text.
 
 mod agent;
+mod names;
 mod run;
 mod show;
 
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use agent::{AgentArgs, Source};
+pub use names::NamesArgs;
 pub use run::{OnDeny, Output, ReportFormat, RunArgs};
 pub use show::{
     BpfCommand, BpfDump, CacheCommand, EndpointCommand, Format, FqdnCommand, Get, IdentityCommand,
@@ -118,7 +120,7 @@ mod tests {
         assert_eq!(args.fail_on_deny, Some(exit::DENIED));
         assert_eq!(args.report, Some(Output::Stdout));
         assert_eq!(args.command, ["curl", "--allow"]);
-        assert!(args.keep_in_use);
+        assert!(args.names.keep_in_use);
         assert_eq!(run(&["--fail-on-deny=3", "--", "x"]).expect("valid").fail_on_deny, Some(3));
     }
 
@@ -128,7 +130,7 @@ mod tests {
         let args: Vec<&str> =
             args.iter().flat_map(|a| ["--trusted-resolver", *a]).chain(["--", "x"]).collect();
         let shown: Vec<String> =
-            run(&args).expect("valid").trusted_resolver.iter().map(ToString::to_string).collect();
+            run(&args).expect("valid").names.trusted_resolver.iter().map(ToString::to_string).collect();
         let v6 = "[2001:db8::53]:53";
         assert_eq!(shown, ["192.0.2.53:53", "192.0.2.53:5353", v6, "[2001:db8::53]:5353", v6]);
     }

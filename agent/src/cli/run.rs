@@ -1,16 +1,13 @@
 //! The options of `egret run`.
 
 use std::ffi::OsString;
-use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use caps::Capability;
 use clap::error::ErrorKind;
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{Args, ValueEnum};
 
-use egret_core::policy::DNS_PORT;
-
-use super::{Cli, Command};
+use super::{Cli, Command, NamesArgs};
 use crate::sandbox::caps as sandbox_caps;
 
 const EXAMPLES: &str = "\
@@ -46,21 +43,9 @@ pub struct RunArgs {
     /// How a denial looks to CMD: at once (reject) or as silence (drop)
     #[arg(long, value_enum, default_value_t = OnDeny::Reject, help_heading = "Policy")]
     pub on_deny: OnDeny,
-    /// A resolver whose answers are learned, beside those of resolv.conf
-    #[arg(long, value_name = "IP[:PORT]", value_parser = parse_resolver, help_heading = "Names")]
-    pub trusted_resolver: Vec<SocketAddr>,
-    /// Shortest lifetime of a learned address, in seconds
-    #[arg(long, value_name = "SECS", default_value_t = 5, help_heading = "Names")]
-    pub ttl_floor: u32,
-    /// Longest lifetime of a learned address, in seconds
-    #[arg(long, value_name = "SECS", default_value_t = 86_400, help_heading = "Names")]
-    pub ttl_cap: u32,
-    /// Seconds that a learned address outlives its TTL, for programs that cache answers
-    #[arg(long, value_name = "SECS", default_value_t = 30, help_heading = "Names")]
-    pub grace: u32,
-    /// Keep an address open for new connections while CMD has one to it
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set, help_heading = "Names")]
-    pub keep_in_use: bool,
+    /// Resolvers and lifetimes.
+    #[command(flatten)]
+    pub names: NamesArgs,
     /// Print no start lines, and nothing at the end if nothing was denied
     #[arg(long, short, conflicts_with = "verbose", help_heading = "Report")]
     pub quiet: bool,
@@ -140,25 +125,19 @@ pub enum Output {
     File(PathBuf),
 }
 
-pub(super) fn parse_resolver(text: &str) -> Result<SocketAddr, String> {
-    let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
-    match bare.parse::<IpAddr>() {
-        Ok(ip) => Ok(SocketAddr::new(ip, DNS_PORT)),
-        Err(_) => text.parse().map_err(|_| "write IP, IP:PORT or [IPv6]:PORT".to_owned()),
-    }
-}
-
 fn parse_output(text: &str) -> Result<Output, std::convert::Infallible> {
     Ok(if text == "-" { Output::Stdout } else { Output::File(text.into()) })
 }
 
 /// What clap's own rules cannot say.
 pub(super) fn check(command: &mut clap::Command, cli: Cli) -> Result<Cli, clap::Error> {
-    const FLOOR: &str = "--ttl-floor is above --ttl-cap";
-    let wrong = ErrorKind::ValueValidation;
-    match &cli.command {
-        Command::Run(run) if run.ttl_floor > run.ttl_cap => Err(command.error(wrong, FLOOR)),
-        Command::Agent(agent) if agent.ttl_floor > agent.ttl_cap => Err(command.error(wrong, FLOOR)),
-        _ => Ok(cli),
+    let names = match &cli.command {
+        Command::Run(run) => &run.names,
+        Command::Agent(agent) => &agent.names,
+        _ => return Ok(cli),
+    };
+    match names.lifetime() {
+        None => Err(command.error(ErrorKind::ValueValidation, "--ttl-floor is above --ttl-cap")),
+        Some(_) => Ok(cli),
     }
 }

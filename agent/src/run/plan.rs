@@ -52,7 +52,7 @@ impl Plan {
             );
         }
         let mut resolvers = resolvers::read();
-        resolvers.servers.extend(args.trusted_resolver.iter().copied());
+        resolvers.servers.extend(args.names.trusted_resolver.iter().copied());
         let understood = describe::policies(&policies);
         warnings.extend(slow_patterns(&policies));
         policies.push(Policy::to_resolvers(&resolvers.servers));
