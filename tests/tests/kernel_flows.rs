@@ -1,20 +1,19 @@
 //! Packets of flows that are already there: how long a flow counts, under which rules, and what a DNS flow may carry.
 //! The loaded program and the model must both say what is written here. One test, since loading takes seconds.
 
-use egret::datapath::Sizes;
 use egret_common::{
     conntrack,
-    maps::{CONFIG_EVENTS, FlowKey, FlowValue},
+    maps::{FlowKey, FlowValue},
     net::{Addr, Direction},
     verdict::DropReason,
 };
 use egret_tests::arena::ENDPOINT;
 use egret_tests::dnsd::raw::{self, rtype};
-use egret_tests::model::{Pair, setup::Setup};
+use egret_tests::model::{
+    Pair,
+    trial::{Case, run_cases},
+};
 use egret_tests::packet::{L4, Packet, tcp};
-
-/// Name and steps.
-type Case = (&'static str, fn(&mut Pair));
 
 /// The cases under the setup "policies".
 const CASES: [Case; 6] = [
@@ -28,14 +27,7 @@ const CASES: [Case; 6] = [
 
 #[test]
 fn x_a01_packets_of_known_flows_one_by_one() {
-    let state = Setup::named("policies").state();
-    let flags = state.config_flags() | CONFIG_EVENTS;
-    let mut pair = Pair::new(state.desired().clone(), flags, Sizes::run());
-    for (name, case) in CASES {
-        eprintln!("{name}");
-        case(&mut pair);
-        pair.settle_and_clear();
-    }
+    run_cases("policies", &CASES);
 }
 
 /// A flow of 10.0.0.1 with one that the endpoint met first, last seen `age` seconds ago.

@@ -1,20 +1,20 @@
 //! Packets one by one: what each must come to is written here, and the loaded program and the model must both say so.
 //! One test for all cases, since loading the programs takes seconds; a failure names its case.
 
-use egret::datapath::{CounterRow, Sizes};
+use egret::datapath::CounterRow;
 use egret_common::{
     ids::identity,
-    maps::CONFIG_EVENTS,
     net::{Addr, Direction},
     verdict::DropReason,
 };
 use egret_core::desired::Desired;
 use egret_tests::arena::Arena;
-use egret_tests::model::{Pair, setup::Setup};
+use egret_tests::model::{
+    Pair,
+    setup::Setup,
+    trial::{Case, run_cases},
+};
 use egret_tests::packet::{Ext, L4, Packet, tcp};
-
-/// Name and steps.
-type Case = (&'static str, fn(&mut Pair));
 
 /// The cases under the setup "policies".
 const CASES: [Case; 4] = [
@@ -26,14 +26,7 @@ const CASES: [Case; 4] = [
 
 #[test]
 fn p_a01_p_a04_p_a07_packets_one_by_one() {
-    let state = Setup::named("policies").state();
-    let flags = state.config_flags() | CONFIG_EVENTS;
-    let mut pair = Pair::new(state.desired().clone(), flags, Sizes::run());
-    for (name, case) in CASES {
-        eprintln!("{name}");
-        case(&mut pair);
-        pair.settle_and_clear();
-    }
+    let mut pair = run_cases("policies", &CASES);
     eprintln!("no policies, no endpoint");
     without_policies_everything_passes_and_is_remembered(&mut pair);
     a_cgroup_that_nobody_knows_sends_and_receives_nothing(&mut pair.arena);

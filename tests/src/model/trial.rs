@@ -24,6 +24,23 @@ pub fn empty_pair(config_flags: u32) -> Pair {
     Pair::new(Desired::default(), config_flags | CONFIG_EVENTS, Sizes::run())
 }
 
+/// A case packet by packet: its name, and its steps.
+pub type Case = (&'static str, fn(&mut Pair));
+
+/// Runs the cases under one setup, each from empty tables; a failure comes after its case's name. Gives the pair back.
+#[track_caller]
+pub fn run_cases(setup: &str, cases: &[Case]) -> Pair {
+    let state = Setup::named(setup).state();
+    let flags = state.config_flags() | CONFIG_EVENTS;
+    let mut pair = Pair::new(state.desired().clone(), flags, Sizes::run());
+    for (name, case) in cases {
+        eprintln!("{name}");
+        case(&mut pair);
+        pair.settle_and_clear();
+    }
+    pair
+}
+
 /// From one setup to the next, whose numbers mean other things.
 pub fn change(pair: &mut Pair, setup: &Setup) -> State {
     pair.settle_and_clear();
