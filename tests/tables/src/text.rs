@@ -1,0 +1,275 @@
+//! The oracle: what the text of the policies says about a probe, read slowly and without identities, classes or maps.
+//! Which labels a pod has, what is behind a Service and which names an address is known under follows from the table
+//! alone.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use egret_common::{ids::identity, net::Direction, verdict::DropReason};
+use egret_core::{
+    compile::NamesAsk,
+    eval::{KnownName, Situation, Verdict, eval, eval_query, mentioned},
+    identity::Identity,
+    labels::{CLUSTER, Labels, NAMESPACE_LABELS, POD_NAMESPACE, SERVICE_ACCOUNT},
+    names::Name,
+    policy::{self, Effect, Policy, Rule},
+};
+
+use crate::{
+    dns::{Asked, Exchange},
+    scene::{Pod, Scene, Service},
+};
+
+/// A name that a pod was told an address under.
+#[derive(Debug, Clone)]
+struct Told {
+    pod: String,
+    name: Name,
+    address: IpAddr,
+    /// In seconds since the beginning.
+    expires: u64,
+}
+
+/// Everything that was told so far.
+#[derive(Debug, Clone, Default)]
+pub struct Memory {
+    told: Vec<Told>,
+    /// Seconds since the beginning.
+    pub now: u64,
+}
+
+/// Where a packet of a probe goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hop {
+    /// Seen from the pod.
+    pub direction: Direction,
+    /// The other side's address.
+    pub remote: IpAddr,
+    /// IP protocol.
+    pub proto: u8,
+    /// Port at the destination.
+    pub port: u16,
+}
+
+/// The text, read.
+#[derive(Debug)]
+pub struct Reading<'a> {
+    scene: &'a Scene,
+    memory: &'a Memory,
+    /// By pod: its labels and ports, and the policies that are about it.
+    pods: BTreeMap<String, (Identity, Vec<Policy>)>,
+    /// Pods by address.
+    owners: BTreeMap<IpAddr, String>,
+    /// Services by address.
+    vips: BTreeMap<IpAddr, &'a str>,
+    all: Vec<Policy>,
+}
+
+impl<'a> Reading<'a> {
+    /// Reads every policy.
+    ///
+    /// # Panics
+    /// When one is invalid.
+    #[must_use]
+    pub fn new(scene: &'a Scene, memory: &'a Memory) -> Self {
+        let parse = |text: &String| {
+            let loaded = policy::parse(text);
+            assert!(!loaded.has_errors(), "{text}\n{:?}", loaded.diagnostics);
+            loaded.policies
+        };
+        let all: Vec<Policy> = scene.policies.values().flat_map(parse).collect();
+        let (mut pods, mut owners) = (BTreeMap::new(), BTreeMap::new());
+        for pod in scene.pods.iter().filter(|p| p.is_party()) {
+            owners.extend(pod.ips.iter().map(|ip| (*ip, pod.key())));
+            let labels = labels(scene, pod);
+            let own = all.iter().filter(|p| p.selects(&labels)).cloned().collect();
+            let number = identity::FIRST_DYNAMIC + pods.len() as u32;
+            pods.insert(pod.key(), (Identity { number, labels, ports: pod.ports.clone() }, own));
+        }
+        let at =
+            |(key, service): (&'a String, &'a Service)| service.vips.iter().map(|ip| (*ip, key.as_str()));
+        let vips = scene.services.iter().flat_map(at).collect();
+        Self { scene, memory, pods, owners, vips, all }
+    }
+
+    /// Whether the pod's side lets the flow begin.
+    ///
+    /// # Panics
+    /// When there is no such pod.
+    #[must_use]
+    pub fn verdict(&self, pod: &str, hop: &Hop) -> Verdict {
+        // The node may always begin a flow to its pods (POLICY-APIS 2.1).
+        if hop.direction == Direction::Ingress && self.role(hop.remote) == Some("host") {
+            return Verdict::Allow;
+        }
+        match self.service(hop) {
+            Some(backends) if self.may_deny(pod) => {
+                let reached = |b: &(IpAddr, u16)| {
+                    let hop = Hop { remote: b.0, port: b.1, ..*hop };
+                    self.eval(&self.pods[pod].1, pod, &hop) == Verdict::Allow
+                };
+                match !backends.is_empty() && backends.iter().all(reached) {
+                    true => Verdict::Allow,
+                    false => Verdict::Deny(DropReason::ServiceBackendDenied),
+                }
+            }
+            _ => self.eval(&self.pods[pod].1, pod, hop),
+        }
+    }
+
+    /// What becomes of a question, and whether the answer is believed.
+    ///
+    /// # Panics
+    /// When the name is none.
+    #[must_use]
+    pub fn asked(&self, exchange: &Exchange, hop: &Hop) -> (Asked, bool) {
+        let (_, policies) = &self.pods[&exchange.pod];
+        if self.verdict(&exchange.pod, hop) != Verdict::Allow {
+            return (Asked::Dropped, false);
+        }
+        let filters = policies.iter().flat_map(Policy::rules).any(|r| r.dns.is_some());
+        let name = Name::from_dns(&exchange.ask).expect("a name");
+        // Where the server listens, not where the Service does (POLICY-APIS 1.2: the backends' port).
+        let port = self.service(hop).and_then(|b| Some(b.first()?.1)).unwrap_or(hop.port);
+        if filters && !eval_query(policies, &name, port, &[], NamesAsk::No) {
+            return (Asked::Refused, false);
+        }
+        (Asked::Answered, self.is_listed(hop.remote) || self.by_dns_rule(&exchange.pod, hop))
+    }
+
+    /// What an answer teaches (DESIGN 3.4), in seconds.
+    ///
+    /// # Panics
+    /// When the name is none.
+    #[must_use]
+    pub fn learn(&self, exchange: &Exchange) -> Memory {
+        let mut memory = self.memory.clone();
+        let name = Name::from_dns(&exchange.ask).expect("a name");
+        for (address, ttl) in exchange.told() {
+            if is_nowhere(address) || self.is_of_cluster(address) {
+                continue;
+            }
+            let expires = memory.now + u64::from(ttl.clamp(5, 86_400)) + 30;
+            let (pod, name) = (exchange.pod.clone(), name.clone());
+            memory.told.push(Told { pod, name, address, expires });
+        }
+        memory
+    }
+
+    fn eval(&self, policies: &[Policy], pod: &str, hop: &Hop) -> Verdict {
+        let peer = self.owners.get(&hop.remote).map(|pod| &self.pods[pod].0);
+        let number = match (peer, self.role(hop.remote)) {
+            (Some(peer), _) => peer.number,
+            (None, Some("host")) => identity::HOST,
+            (None, Some("remote-node")) => identity::REMOTE_NODE,
+            (None, Some("kube-apiserver")) => identity::KUBE_APISERVER,
+            (None, _) => identity::WORLD,
+        };
+        let situation = Situation {
+            direction: hop.direction,
+            remote: hop.remote,
+            identity: number,
+            pod: peer,
+            own_ports: &self.pods[pod].0.ports,
+            names: &self.names(pod, hop.remote),
+            proto: hop.proto,
+            port: hop.port,
+        };
+        eval(policies, &situation)
+    }
+
+    fn names(&self, pod: &str, address: IpAddr) -> Vec<KnownName> {
+        let told = self.memory.told.iter().filter(|t| t.pod == pod && t.address == address);
+        let mut latest: BTreeMap<&Name, u64> = BTreeMap::new();
+        for told in told.filter(|t| mentioned(&self.all, &t.name)) {
+            let expires = latest.entry(&told.name).or_default();
+            *expires = told.expires.max(*expires);
+        }
+        let known = |(name, expires): (&Name, u64)| KnownName {
+            name: name.clone(),
+            expired: expires <= self.memory.now,
+        };
+        latest.into_iter().map(known).collect()
+    }
+
+    /// The backends, if the packet goes to a port of a Service.
+    fn service(&self, hop: &Hop) -> Option<Vec<(IpAddr, u16)>> {
+        let key = self.vips.get(&hop.remote).filter(|_| hop.direction == Direction::Egress)?;
+        let proto = match hop.proto {
+            6 => "tcp",
+            17 => "udp",
+            132 => "sctp",
+            _ => return None,
+        };
+        let port = format!("{}/{proto}", hop.port);
+        let known = self.scene.services[*key].row.ports.contains_key(&port);
+        known.then(|| self.scene.backends(key, &port, hop.remote.is_ipv6()))
+    }
+
+    /// Whether anything that the pod sends can be denied.
+    fn may_deny(&self, pod: &str) -> bool {
+        let denies = |r: &Rule| r.direction == Direction::Egress && r.effect == Effect::Deny;
+        self.pods[pod].1.iter().any(|p| p.isolates().egress || p.rules().iter().any(denies))
+    }
+
+    /// A rule with `rules.dns` lets the server be reached.
+    fn by_dns_rule(&self, pod: &str, hop: &Hop) -> bool {
+        let only = |p: &Policy| {
+            let rules = p.rules().iter().filter(|r| r.dns.is_some()).cloned().collect();
+            Policy::new(p.origin().clone(), p.subject().clone(), p.isolates(), rules)
+        };
+        let (_, policies) = &self.pods[pod];
+        let policies: Vec<Policy> = policies.iter().map(only).collect();
+        let at = self.service(hop).unwrap_or_else(|| vec![(hop.remote, hop.port)]);
+        at.iter().any(|(remote, port)| {
+            let hop = Hop { remote: *remote, port: *port, ..*hop };
+            let matched = policies.iter().flat_map(Policy::rules).next().is_some();
+            matched && self.eval(&policies, pod, &hop) == Verdict::Allow
+        })
+    }
+
+    /// The Service `kube-system/kube-dns` and what is behind it.
+    fn is_listed(&self, server: IpAddr) -> bool {
+        let Some(dns) = self.scene.services.get("kube-system/kube-dns") else { return false };
+        let behind = self.scene.backends("kube-system/kube-dns", "53/udp", server.is_ipv6());
+        dns.vips.contains(&server) || behind.iter().any(|(ip, _)| *ip == server)
+    }
+
+    fn role(&self, ip: IpAddr) -> Option<&'a str> {
+        self.scene.outside.get(&ip).map(String::as_str)
+    }
+
+    fn is_of_cluster(&self, ip: IpAddr) -> bool {
+        self.owners.contains_key(&ip)
+            || self.vips.contains_key(&ip)
+            || self.role(ip).is_some_and(|role| role != "world")
+    }
+}
+
+/// What a pod is selected by: its own labels, its namespace's, its namespace and its service account.
+fn labels(scene: &Scene, pod: &Pod) -> Labels {
+    let mut labels = pod.labels.clone();
+    for (key, value) in &scene.namespaces[&pod.namespace] {
+        labels.insert(format!("{NAMESPACE_LABELS}{key}"), value.clone());
+    }
+    labels.insert(format!("{NAMESPACE_LABELS}kubernetes.io/metadata.name"), pod.namespace.clone());
+    labels.insert(POD_NAMESPACE.to_owned(), pod.namespace.clone());
+    labels.insert(SERVICE_ACCOUNT.to_owned(), pod.account.clone());
+    labels.insert(CLUSTER.to_owned(), "default".to_owned());
+    labels
+}
+
+/// Loopback, link-local, multicast, unspecified: no name opens them.
+fn is_nowhere(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(v4) => {
+            v4.is_loopback()
+                || v4.is_link_local()
+                || v4.is_multicast()
+                || v4.is_unspecified()
+                || v4.is_broadcast()
+        }
+        IpAddr::V6(v6) => {
+            v6.is_loopback() || v6.is_unicast_link_local() || v6.is_multicast() || v6.is_unspecified()
+        }
+    }
+}
