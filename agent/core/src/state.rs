@@ -4,7 +4,6 @@
 //! it waits, locks or reads a clock. Must not know: how maps are written, how events arrive.
 
 mod lesson;
-mod objects;
 mod saved;
 mod update;
 
@@ -18,7 +17,6 @@ use egret_common::{
 };
 
 pub use lesson::{KernelDid, Lesson};
-pub use objects::flags_of_policies;
 pub use saved::{Saved, SavedRole};
 pub use update::Wiring;
 

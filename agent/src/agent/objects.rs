@@ -5,15 +5,17 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use egret_common::ids::EndpointId;
-use egret_common::maps::ENDPOINT_POD;
-use egret_core::cluster::{Cluster, LocalPod, Resolved, Source};
-use egret_core::compile::{EndpointSpec, World};
+use egret_common::maps::{
+    BACKENDS, Backend, Backends, ENDPOINT_POD, ENDPOINT_QUERY_FILTER, ENDPOINT_SERVICES, ServiceKey,
+};
+use egret_common::net::Direction;
+use egret_core::cluster::{Cluster, LocalPod, Resolved, ServiceEntry, Source};
+use egret_core::compile::{EndpointSpec, NamesAsk, World, addr};
 use egret_core::dns::lifetime::Lifetime;
 use egret_core::identity::{IdentityBook, NamedPorts, Profile};
 use egret_core::labels::Labels;
-use egret_core::policy::{Policy, Severity, Subject};
+use egret_core::policy::{Effect, Policy, Severity, Subject};
 use egret_core::ports::Proto;
-use egret_core::state::{Wiring, flags_of_policies};
 use serde::{Deserialize, Serialize};
 
 use crate::api;
@@ -185,7 +187,14 @@ impl From<&LocalPod> for Local {
 impl Picture {
     /// What all endpoints share.
     pub(super) fn world(&self, trusted: &BTreeSet<SocketAddr>) -> World {
-        World::of_cluster(&self.resolved, trusted)
+        World {
+            search: Vec::new(),
+            resolvers: self.resolvers(trusted),
+            identities: self.resolved.world_identities.clone(),
+            peers: self.resolved.peers.clone(),
+            names_ask: NamesAsk::No,
+            seen_names: BTreeSet::new(),
+        }
     }
 
     /// Whose answers are learned.
@@ -193,9 +202,9 @@ impl Picture {
         self.resolved.resolvers.union(trusted).copied().collect()
     }
 
-    /// What goes into the maps as it is.
-    pub(super) fn wiring(&self, owned: impl IntoIterator<Item = (IpAddr, EndpointId)>) -> Wiring {
-        Wiring::of_cluster(&self.resolved, owned)
+    /// Services as the maps hold them.
+    pub(super) fn services(&self) -> BTreeMap<ServiceKey, Backends> {
+        self.resolved.services.iter().map(service).collect()
     }
 
     /// The pod as the compiler takes it. `cgroup`: it has no interface of its own.
@@ -207,11 +216,35 @@ impl Picture {
         cgroup: bool,
         lifetime: Lifetime,
     ) -> EndpointSpec {
-        let own = if cgroup { 0 } else { ENDPOINT_POD };
-        let flags = flags | own | flags_of_policies(&self.resolved, &pod.policies);
+        let filters = pod.policies.iter().flat_map(Policy::rules).any(|rule| rule.dns.is_some());
+        let mut flags = flags;
+        flags |= if filters { ENDPOINT_QUERY_FILTER } else { 0 };
+        flags |= if cgroup { 0 } else { ENDPOINT_POD };
+        // Where nothing can be denied, a Service that the map cannot hold must not be denied either.
+        let denies = |policy: &Policy| {
+            let mut rules = policy.rules().iter();
+            policy.isolates().egress
+                || rules.any(|rule| rule.direction == Direction::Egress && rule.effect == Effect::Deny)
+        };
+        let judged = !self.resolved.services.is_empty() && pod.policies.iter().any(denies);
+        flags |= if judged { ENDPOINT_SERVICES } else { 0 };
         let (ports, policies) = (pod.ports.clone(), pod.policies.clone());
         EndpointSpec { id, identity: pod.identity, flags, lifetime, ports, policies }
     }
+}
+
+/// More backends than fit are none: nobody may pass.
+fn service(entry: &ServiceEntry) -> (ServiceKey, Backends) {
+    let key =
+        ServiceKey { addr: addr(entry.vip), port: entry.port.into(), proto: entry.proto.number().into() };
+    let mut backends = Backends::default();
+    if entry.backends.len() <= BACKENDS {
+        for (slot, (ip, port)) in backends.slots.iter_mut().zip(&entry.backends) {
+            *slot = Backend { addr: addr(*ip), port: (*port).into(), pad: 0 };
+        }
+        backends.count = entry.backends.len() as u32;
+    }
+    (key, backends)
 }
 
 /// What files mean, without an agent.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use egret_common::ids::EndpointId;
-use egret_core::compile::EndpointSpec;
+use egret_core::compile::{EndpointSpec, addr};
 use egret_core::state::Wiring;
 
 use super::keeper::Keeper;
@@ -46,9 +46,12 @@ impl Keeper {
     pub(super) fn wiring(&self) -> Wiring {
         let owned = |entry: &Entry| {
             let id = entry.id;
-            entry.pod.ips.iter().map(move |ip| (*ip, id)).collect::<Vec<_>>()
+            entry.pod.ips.iter().map(move |ip| (addr(*ip), id)).collect::<Vec<_>>()
         };
-        self.picture.wiring(self.registry.iter().flat_map(owned))
+        Wiring {
+            addresses: self.registry.iter().flat_map(owned).collect(),
+            services: self.picture.services(),
+        }
     }
 
     fn spec(&self, entry: &Entry) -> EndpointSpec {
