@@ -10,7 +10,8 @@ use egret_common::{
     maps::{COOKIE_DNS, ENDPOINT_QUERY_FILTER, Endpoint, GrantKey, Grants},
 };
 use egret_core::{
-    compile::{World, addr},
+    cluster::Resolved,
+    compile::addr,
     desired::{Desired, View},
     dns::{
         cache::Limits,
@@ -22,7 +23,7 @@ use egret_core::{
 
 use crate::{
     dns::{Asked, Exchange},
-    node::Picture,
+    node::{Picture, world},
     run::{Side, Way},
     text::Hop,
 };
@@ -50,7 +51,7 @@ impl Default for Maps {
 /// Never: nothing compiles.
 #[must_use]
 pub fn empty_state() -> State {
-    let world = World::of_cluster(&Default::default(), &Default::default());
+    let world = world(&Resolved::default());
     State::new(world, Vec::new(), Limits::default()).expect("nothing compiles")
 }
 

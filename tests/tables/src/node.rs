@@ -1,18 +1,19 @@
 //! From objects to what a `State` takes, as the agent does it: read, apply, resolve.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
-use egret_common::{ids::EndpointId, maps::ENDPOINT_POD};
+use egret_common::{
+    ids::EndpointId,
+    maps::{Backend, Backends, ENDPOINT_POD, ENDPOINT_QUERY_FILTER, ENDPOINT_SERVICES, ServiceKey},
+    net::Direction,
+};
 use egret_core::{
-    cluster::{Cluster, Resolved, Source},
-    compile::{EndpointSpec, World},
+    cluster::{Cluster, LocalPod, Resolved, ServiceEntry, Source},
+    compile::{EndpointSpec, NamesAsk, World, addr},
     dns::lifetime::Lifetime,
     identity::IdentityBook,
-    policy::Severity,
-    state::{Wiring, flags_of_policies},
+    policy::{Effect, Policy, Severity},
+    state::Wiring,
 };
 
 use crate::scene::{NODE, Scene};
@@ -44,14 +45,12 @@ impl Node {
         }
         let resolved = self.cluster.resolve(NODE, &mut self.book);
         let specs = self.specs(&resolved);
-        let owned: Vec<(IpAddr, EndpointId)> = resolved
-            .local
-            .iter()
-            .filter_map(|pod| Some((pod, self.id(&format!("{}/{}", pod.key.namespace, pod.key.name))?)))
-            .flat_map(|(pod, id)| pod.ips.iter().map(move |ip| (*ip, id)))
-            .collect();
-        let wiring = Wiring::of_cluster(&resolved, owned);
-        (World::of_cluster(&resolved, &BTreeSet::new()), specs, wiring)
+        let id = |pod: &LocalPod| self.ids[&format!("{}/{}", pod.key.namespace, pod.key.name)];
+        let local = resolved.local.iter().filter(|pod| !pod.host_network);
+        let owned = local.flat_map(|pod| pod.ips.iter().map(move |ip| (addr(*ip), id(pod))));
+        let wiring =
+            Wiring { addresses: owned.collect(), services: resolved.services.iter().map(service).collect() };
+        (world(&resolved), specs, wiring)
     }
 
     /// The endpoint that a pod is.
@@ -68,7 +67,7 @@ impl Node {
             specs.push(EndpointSpec {
                 id,
                 identity: pod.identity,
-                flags: ENDPOINT_POD | flags_of_policies(resolved, &pod.policies),
+                flags: ENDPOINT_POD | flags(resolved, &pod.policies),
                 lifetime: Lifetime::default(),
                 ports: pod.ports.clone(),
                 policies: pod.policies.clone(),
@@ -76,4 +75,38 @@ impl Node {
         }
         specs
     }
+}
+
+/// What all pods share.
+pub(crate) fn world(resolved: &Resolved) -> World {
+    World {
+        search: Vec::new(),
+        resolvers: resolved.resolvers.clone(),
+        identities: resolved.world_identities.clone(),
+        peers: resolved.peers.clone(),
+        names_ask: NamesAsk::No,
+        seen_names: BTreeSet::new(),
+    }
+}
+
+/// What the pod's policies need of the programs: a filter of queries, and Services where anything can be denied.
+fn flags(resolved: &Resolved, policies: &[Policy]) -> u32 {
+    let rules = || policies.iter().flat_map(Policy::rules);
+    let filters = rules().any(|rule| rule.dns.is_some());
+    let denies = rules().any(|r| r.direction == Direction::Egress && r.effect == Effect::Deny);
+    let denies = denies || policies.iter().any(|p| p.isolates().egress);
+    let judges = denies && !resolved.services.is_empty();
+    [(filters, ENDPOINT_QUERY_FILTER), (judges, ENDPOINT_SERVICES)]
+        .iter()
+        .fold(0, |flags, (on, bit)| if *on { flags | bit } else { flags })
+}
+
+fn service(entry: &ServiceEntry) -> (ServiceKey, Backends) {
+    let proto = entry.proto.number().into();
+    let key = ServiceKey { addr: addr(entry.vip), port: entry.port.into(), proto };
+    let mut backends = Backends { count: entry.backends.len() as u32, ..Backends::default() };
+    for (slot, (ip, port)) in backends.slots.iter_mut().zip(&entry.backends) {
+        *slot = Backend { addr: addr(*ip), port: (*port).into(), pad: 0 };
+    }
+    (key, backends)
 }

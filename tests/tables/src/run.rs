@@ -38,6 +38,11 @@ pub trait Way {
     fn judge(&mut self, side: &Side) -> Verdict;
     /// A DNS query, and the answer if it gets through.
     fn ask(&mut self, side: &Side, exchange: &Exchange) -> Asked;
+    /// Whether the next probe is to be made: not all of them where each is dear. `ruled`: some policy is about it.
+    fn takes(&mut self, ruled: bool) -> bool {
+        let _ = ruled;
+        true
+    }
     /// Whether reasons are to be compared.
     fn tells_why(&self) -> bool {
         true
@@ -192,15 +197,19 @@ impl Run<'_> {
         let trial = Trial { from: &from.name, to: &to.name, port, proto, v6, by_service };
         let (want, line) = self.table.steps[at].expect.of(&trial);
         let hop = |direction, remote, port| Hop { direction, remote, proto: protocol(proto), port };
-        let mut allowed = true;
-        if let Some(pod) = from.pod {
-            allowed &= self.side(at, reading, pod, v6, hop(Egress, target, number), &trial);
-        }
+        let mut sides: Vec<(usize, Hop)> =
+            from.pod.into_iter().map(|pod| (pod, hop(Egress, target, number))).collect();
         for (ip, port) in ends {
             let pod = self.scene.pods.iter().position(|p| p.is_party() && p.ips.contains(&ip));
-            if let Some(pod) = pod {
-                allowed &= self.side(at, reading, pod, v6, hop(Ingress, source, port), &trial);
-            }
+            sides.extend(pod.map(|pod| (pod, hop(Ingress, source, port))));
+        }
+        let ruled = sides.iter().any(|(pod, hop)| reading.rules(&self.scene.pods[*pod].key(), hop.direction));
+        if !self.way.takes(ruled) {
+            return;
+        }
+        let mut allowed = true;
+        for (pod, hop) in sides {
+            allowed &= self.side(at, reading, pod, v6, hop, &trial);
         }
         assert_eq!(allowed, want, "{}: {trial:?} by `{line}`", self.what(at));
         self.tally.probes += 1;

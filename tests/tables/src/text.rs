@@ -116,6 +116,17 @@ impl<'a> Reading<'a> {
         }
     }
 
+    /// Whether any policy is about what the pod sends or gets.
+    ///
+    /// # Panics
+    /// When there is no such pod.
+    #[must_use]
+    pub fn rules(&self, pod: &str, direction: Direction) -> bool {
+        let about =
+            |p: &Policy| p.isolates().of(direction) || p.rules().iter().any(|r| r.direction == direction);
+        self.pods[pod].1.iter().any(about)
+    }
+
     /// What becomes of a question, and whether the answer is believed.
     ///
     /// # Panics
