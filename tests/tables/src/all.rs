@@ -13,6 +13,8 @@ pub const FAMILIES: &[Family] = &[
     ("upstream", || read(include_str!("../yaml/upstream.yaml"))),
     ("recipes", || read(include_str!("../yaml/recipes.yaml"))),
     ("cases", || read(include_str!("../yaml/cases.yaml"))),
+    ("services", || read(include_str!("../yaml/services.yaml"))),
+    ("dns", || read(include_str!("../yaml/dns.yaml"))),
     ("cyclonus peers", cyclonus::peers),
     ("cyclonus ports", cyclonus::ports),
     ("cyclonus rules", cyclonus::rules),

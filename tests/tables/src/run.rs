@@ -243,7 +243,7 @@ impl Run<'_> {
         let text = reading.verdict(&key, &hop);
         let way = self.way.judge(&side);
         let same = if self.way.tells_why() {
-            text == way
+            reading.agree(text, way)
         } else {
             (text == Verdict::Allow) == (way == Verdict::Allow)
         };

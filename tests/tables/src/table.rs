@@ -26,8 +26,8 @@ pub struct Table {
     /// `port/protocol` of each probe; for ICMP the port is type << 8 | code.
     #[serde(default = "ports")]
     pub ports: Vec<String>,
-    /// `podip`, `svc`: by the pods' addresses, and by a ClusterIP for each of them.
-    #[serde(default = "by_address")]
+    /// `podip`, `svc`: by the pods' addresses, and by a ClusterIP for each of them; both unless it says something else.
+    #[serde(default = "both_ways")]
     pub via: Vec<String>,
     /// In their order.
     pub steps: Vec<Step>,
@@ -37,8 +37,8 @@ fn ports() -> Vec<String> {
     PORTS.map(str::to_owned).to_vec()
 }
 
-fn by_address() -> Vec<String> {
-    vec!["podip".to_owned()]
+fn both_ways() -> Vec<String> {
+    ["podip", "svc"].map(str::to_owned).to_vec()
 }
 
 /// The cluster at the beginning.

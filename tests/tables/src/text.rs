@@ -2,22 +2,28 @@
 //! Which labels a pod has, what is behind a Service and which names an address is known under follows from the table
 //! alone.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use egret_common::{ids::identity, net::Direction, verdict::DropReason};
 use egret_core::{
     compile::NamesAsk,
-    eval::{KnownName, Situation, Verdict, eval, eval_query, mentioned},
+    eval::{KnownName, Situation, Verdict, eval, eval_query},
     identity::Identity,
     labels::{CLUSTER, Labels, NAMESPACE_LABELS, POD_NAMESPACE, SERVICE_ACCOUNT},
     names::Name,
-    policy::{self, Effect, Policy, Rule},
+    policy::{self, Effect, Peers, Policy, Rule},
 };
 
 use crate::{
     dns::{Asked, Exchange},
     scene::{Pod, Scene, Service},
 };
+
+/// Kinds of backends that are judged one by one; more are denied (DESIGN 3.3).
+const BACKENDS: usize = 8;
 
 /// A name that a pod was told an address under.
 #[derive(Debug, Clone)]
@@ -107,13 +113,25 @@ impl<'a> Reading<'a> {
                     let hop = Hop { remote: b.0, port: b.1, ..*hop };
                     self.eval(&self.pods[pod].1, pod, &hop) == Verdict::Allow
                 };
-                match !backends.is_empty() && backends.iter().all(reached) {
+                let fits = !backends.is_empty() && self.kinds(&backends) <= BACKENDS;
+                match fits && backends.iter().all(reached) {
                     true => Verdict::Allow,
                     false => Verdict::Deny(DropReason::ServiceBackendDenied),
                 }
             }
             _ => self.eval(&self.pods[pod].1, pod, hop),
         }
+    }
+
+    /// Whether the verdicts are the same: of addresses that were told under a name that no policy mentions any more, only that
+    /// no rule opens them.
+    #[must_use]
+    pub fn agree(&self, text: Verdict, maps: Verdict) -> bool {
+        use DropReason::{ForbiddenAnswerAddress, NamePortMismatch, NameUnresolved, NoRule};
+        let unnamed = |v| {
+            matches!(v, Verdict::Deny(NoRule | NameUnresolved | NamePortMismatch | ForbiddenAnswerAddress))
+        };
+        text == maps || (!self.memory.told.is_empty() && unnamed(text) && unnamed(maps))
     }
 
     /// Whether any policy is about what the pod sends or gets.
@@ -191,7 +209,7 @@ impl<'a> Reading<'a> {
     fn names(&self, pod: &str, address: IpAddr) -> Vec<KnownName> {
         let told = self.memory.told.iter().filter(|t| t.pod == pod && t.address == address);
         let mut latest: BTreeMap<&Name, u64> = BTreeMap::new();
-        for told in told.filter(|t| mentioned(&self.all, &t.name)) {
+        for told in told.filter(|t| self.is_in_a_rule(&t.name)) {
             let expires = latest.entry(&told.name).or_default();
             *expires = told.expires.max(*expires);
         }
@@ -200,6 +218,14 @@ impl<'a> Reading<'a> {
             expired: expires <= self.memory.now,
         };
         latest.into_iter().map(known).collect()
+    }
+
+    /// Whether some policy opens the name to anybody: the addresses of others are not remembered.
+    fn is_in_a_rule(&self, name: &Name) -> bool {
+        self.all.iter().flat_map(Policy::rules).any(|rule| match &rule.peers {
+            Peers::Names(patterns) => patterns.iter().any(|p| p.matches(name)),
+            _ => false,
+        })
     }
 
     /// The backends, if the packet goes to a port of a Service.
@@ -214,6 +240,18 @@ impl<'a> Reading<'a> {
         let port = format!("{}/{proto}", hop.port);
         let known = self.scene.services[*key].row.ports.contains_key(&port);
         known.then(|| self.scene.backends(key, &port, hop.remote.is_ipv6()))
+    }
+
+    /// How many of the backends policies can tell apart by labels and ports.
+    fn kinds(&self, backends: &[(IpAddr, u16)]) -> usize {
+        let kind = |(ip, port): &(IpAddr, u16)| match self.owners.get(ip) {
+            Some(pod) => {
+                let Identity { labels, ports, .. } = &self.pods[pod].0;
+                format!("{labels:?} {ports:?} {port}")
+            }
+            None => format!("{ip} {port}"),
+        };
+        backends.iter().map(kind).collect::<BTreeSet<String>>().len()
     }
 
     /// Whether anything that the pod sends can be denied.

@@ -36,6 +36,16 @@ fn k_a02_k_a04_k_a08_k_a10_cases() {
 }
 
 #[test]
+fn r_a01_r_a02_services() {
+    check("services", 3_000);
+}
+
+#[test]
+fn w_n_t_r_names() {
+    check("dns", 10_000);
+}
+
+#[test]
 fn k_cyclonus_peers() {
     check("cyclonus peers", 100_000);
 }
