@@ -51,6 +51,8 @@ pub const ENDPOINT_DNS_PORTS: u32 = 1 << 5;
 pub const ENDPOINT_POD: u32 = 1 << 6;
 /// There are Services: a destination may stand for backends (`SERVICES`).
 pub const ENDPOINT_SERVICES: u32 = 1 << 7;
+/// Open TCP connections go on when policies change (K-A11).
+pub const ENDPOINT_KEEP: u32 = 1 << 9;
 /// Refused DNS queries are answered NXDOMAIN instead of REFUSED, where the program answers itself.
 pub const ENDPOINT_DNS_NXDOMAIN: u32 = 1 << 8;
 

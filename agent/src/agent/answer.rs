@@ -100,7 +100,7 @@ impl Keeper {
     }
 
     fn endpoint(&self, entry: &Entry) -> api::Endpoint {
-        let audit = self.setting.flags & ENDPOINT_AUDIT != 0;
+        let audit = self.spec(entry).flags & ENDPOINT_AUDIT != 0;
         let enforcement = |direction| {
             let isolated = entry.pod.policies.iter().any(|p| p.isolates().of(direction));
             match (isolated, audit) {

@@ -12,6 +12,7 @@ use egret_common::event::FlowEvent;
 use egret_common::grant::ticks_of_secs;
 use egret_common::ids::EndpointId;
 use egret_core::dns::lifetime::Lifetime;
+use egret_core::names::Name;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
@@ -62,8 +63,12 @@ pub(super) struct Setting {
     pub(super) flags: u32,
     pub(super) lifetime: Lifetime,
     pub(super) keep_in_use: bool,
-    /// `--trusted-resolver`.
+    /// Resolvers whose answers are learned, beside the cluster's: this host's, and `--trusted-resolver`.
     pub(super) trusted: BTreeSet<SocketAddr>,
+    /// Search domains of this host, which pods have as well.
+    pub(super) search: Vec<Name>,
+    /// `--cluster-domain`.
+    pub(super) cluster_domain: Name,
     pub(super) method: Method,
     pub(super) host: Host,
     pub(super) hierarchy: Hierarchy,

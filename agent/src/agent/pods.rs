@@ -22,7 +22,7 @@ impl Keeper {
         let gone = self.registry.update(&self.picture.local);
         self.release(&gone);
         self.find();
-        let world = self.picture.world(&self.setting.trusted);
+        let world = self.picture.world(&self.setting);
         let specs = self.specs();
         let wiring = self.wiring();
         match self.learner.state_mut().update(world, specs, wiring, now()) {
@@ -54,7 +54,8 @@ impl Keeper {
         }
     }
 
-    fn spec(&self, entry: &Entry) -> EndpointSpec {
+    /// The endpoint as the compiler takes it.
+    pub(super) fn spec(&self, entry: &Entry) -> EndpointSpec {
         let cgroup = match &entry.held {
             Ok(held) => held.cgroup.is_some(),
             Err(_) => matches!(Wish::of(&entry.pod.annotations), Ok(Wish::Cgroup(_))),

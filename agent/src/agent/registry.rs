@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use egret_common::ids::EndpointId;
 
 use super::objects::Local;
-use crate::place::Spot;
+use crate::place::{Spot, Wish};
 
 /// Where an endpoint is held.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Registry {
         for pod in pods {
             match old.remove(&pod.name) {
                 Some(mut entry) if entry.pod.uid == pod.uid => {
-                    if entry.pod.annotations != pod.annotations
+                    if Wish::of(&entry.pod.annotations) != Wish::of(&pod.annotations)
                         && let Ok(held) = std::mem::replace(&mut entry.held, Err(MOVED.into()))
                     {
                         gone.push(Gone { id: None, held: Some(held) });

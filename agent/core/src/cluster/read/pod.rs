@@ -6,10 +6,8 @@ use super::{
     super::object::{Node, Phase, Pod},
     field::{Field, Read},
 };
-use crate::{identity::NamedPorts, labels::Labels};
+use crate::{identity::NamedPorts, labels::Labels, names::Name, tuning::ANNOTATIONS};
 
-/// Annotations that Egret reads.
-const ANNOTATIONS: &str = "egret.dev/";
 /// What admission writes if a pod names no service account.
 const SERVICE_ACCOUNT: &str = "default";
 /// Shape of the API's times: whole seconds, UTC.
@@ -37,6 +35,10 @@ pub(super) fn pod(root: &Field<'_>) -> Read<Pod> {
     pod.ips.extend(status.get("podIP")?.address()?);
     for item in status.get("podIPs")?.items()? {
         pod.ips.extend(item.get("ip")?.address()?);
+    }
+    for item in spec.get("dnsConfig")?.get("searches")?.items()? {
+        let name = Name::parse(item.need_text()?).map_err(|error| item.problem(error))?;
+        pod.searches.insert(name);
     }
     Ok(pod)
 }
