@@ -15,7 +15,7 @@ use egret_core::dns::lifetime::Lifetime;
 use egret_core::policy::DNS_PORT;
 use egret_core::state::{Saved, State, Wiring};
 
-use super::keeper::{Keeper, Setting};
+use super::keeper::{Keeper, Search, Setting};
 use super::objects::Objects;
 use super::registry::Registry;
 use super::saved::{Memory, MemoryFile};
@@ -29,6 +29,7 @@ use crate::learn::Learner;
 use crate::place::Host;
 use crate::resolvers;
 use crate::sandbox::preflight::Preflight;
+use crate::source::events::Events;
 use crate::source::folder::Folder;
 use crate::tell;
 
@@ -77,7 +78,12 @@ impl Keeper {
             self.datapath.purge(&|id| !known.contains(&id), &gone);
         }
         self.datapath.sweep_interfaces();
+        for (cgroup, _) in self.datapath.bound_cgroups().into_iter().filter(|(_, id)| !known.contains(id)) {
+            // The cgroup may be gone.
+            let _ = self.datapath.release_cgroup(cgroup);
+        }
         self.attach();
+        self.guard();
         Ok(())
     }
 }
@@ -98,6 +104,8 @@ impl Parts {
         if let Some(earlier) = &earlier {
             objects.restore(&earlier.identities);
         }
+        // Before the first look, so that nothing falls between.
+        let events = Events::of(folder.path());
         let texts = folder.look().map_err(|error| {
             Refusal::new(
                 exit::NO_INPUT,
@@ -121,6 +129,8 @@ impl Parts {
             dns,
             flows,
             learner,
+            events,
+            search: Search::default(),
             folder,
             objects,
             picture,
@@ -132,6 +142,8 @@ impl Parts {
             problems: Default::default(),
             refused: None,
             unreadable: None,
+            guarded: None,
+            unguarded: false,
         };
         keeper.find();
         let world = keeper.picture.world(&keeper.setting);
@@ -226,6 +238,8 @@ fn setting(args: &AgentArgs, host: &Preflight, adopted: bool) -> Result<Setting,
         method: Method::of_kernel(),
         host: Host { cgroups: host.hierarchy.mount.clone(), proc: "/proc".into() },
         hierarchy: host.hierarchy.clone(),
+        startup: args.startup,
+        kubepods: args.kubepods.as_ref().map(|path| path.strip_prefix("/").unwrap_or(path).to_owned()),
         started: SystemTime::now(),
         adopted,
     })

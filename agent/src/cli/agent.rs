@@ -51,6 +51,12 @@ pub struct AgentArgs {
     /// What a policy change does to open TCP connections: judge them again (strict) or let them go on (keep)
     #[arg(long, value_enum, default_value_t = Established::Strict, help_heading = "Policy")]
     pub established: Established,
+    /// What becomes of a pod that starts before it is known
+    #[arg(long, value_enum, default_value_t = StartupMode::Selected, help_heading = "Policy")]
+    pub startup: StartupMode,
+    /// The cgroup above all pods, below the cgroup2 mount; default: where kubelets have it
+    #[arg(long, value_name = "PATH", help_heading = "Policy")]
+    pub kubepods: Option<PathBuf>,
     /// How a refused look-up is answered
     #[arg(long, value_enum, default_value_t = DnsReject::Refused, help_heading = "Policy")]
     pub dns_reject: DnsReject,
@@ -69,6 +75,17 @@ pub enum Established {
     Strict,
     /// They go on.
     Keep,
+}
+
+/// `--startup`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum StartupMode {
+    /// Denied while some policy holds pods back, those on the node's own network excepted
+    Selected,
+    /// Denied
+    Deny,
+    /// Let through
+    Allow,
 }
 
 /// `--dns-reject`.
