@@ -110,6 +110,12 @@ impl Exchange {
         told
     }
 
+    /// The target of the question's own alias.
+    #[must_use]
+    pub fn first_alias(&self) -> Option<&str> {
+        self.answer.first().filter(|r| r.owner.is_none())?.cname.as_deref()
+    }
+
     fn owned(&self) -> Vec<(&str, &Record)> {
         let mut owner = self.ask.as_str();
         let mut out = Vec::new();

@@ -12,7 +12,8 @@ use egret_core::{
     compile::{EndpointSpec, NamesAsk, World, addr},
     dns::lifetime::Lifetime,
     identity::IdentityBook,
-    policy::{Effect, Policy, Severity},
+    names::Name,
+    policy::{Effect, Peers, Policy, Rule, Severity},
     state::Wiring,
 };
 
@@ -26,6 +27,9 @@ pub struct Node {
     book: IdentityBook,
     ids: BTreeMap<String, EndpointId>,
 }
+
+/// The cluster's own domain.
+pub const DOMAIN: &str = "cluster.local";
 
 /// What a `State` takes.
 pub type Picture = (World, Vec<EndpointSpec>, Wiring);
@@ -77,10 +81,16 @@ impl Node {
     }
 }
 
-/// What all pods share.
+/// What all pods share. Search domains count of pods whose policies speak of names.
 pub(crate) fn world(resolved: &Resolved) -> World {
+    let domain = Name::parse(DOMAIN).expect("a name");
+    let named = |rule: &Rule| rule.dns.is_some() || matches!(rule.peers, Peers::Names(_));
+    let asks = |pod: &&LocalPod| pod.policies.iter().flat_map(Policy::rules).any(named);
+    let search: BTreeSet<Name> =
+        resolved.local.iter().filter(asks).flat_map(|pod| pod.search(&domain)).collect();
     World {
-        search: Vec::new(),
+        search: search.into_iter().collect(),
+        cluster_domain: Some(domain),
         resolvers: resolved.resolvers.clone(),
         identities: resolved.world_identities.clone(),
         peers: resolved.peers.clone(),

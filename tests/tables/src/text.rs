@@ -19,6 +19,7 @@ use egret_core::{
 
 use crate::{
     dns::{Asked, Exchange},
+    node::DOMAIN,
     scene::{Pod, Scene, Service},
 };
 
@@ -109,9 +110,10 @@ impl<'a> Reading<'a> {
         }
         match self.service(hop) {
             Some(backends) if self.may_deny(pod) => {
+                // Names are not asked: nobody was told what is behind a Service.
                 let reached = |b: &(IpAddr, u16)| {
                     let hop = Hop { remote: b.0, port: b.1, ..*hop };
-                    self.eval(&self.pods[pod].1, pod, &hop) == Verdict::Allow
+                    self.eval(&self.pods[pod].1, pod, &hop, &[]) == Verdict::Allow
                 };
                 let fits = !backends.is_empty() && self.kinds(&backends) <= BACKENDS;
                 match fits && backends.iter().all(reached) {
@@ -119,7 +121,7 @@ impl<'a> Reading<'a> {
                     false => Verdict::Deny(DropReason::ServiceBackendDenied),
                 }
             }
-            _ => self.eval(&self.pods[pod].1, pod, hop),
+            _ => self.eval(&self.pods[pod].1, pod, hop, &self.names(pod, hop.remote)),
         }
     }
 
@@ -157,9 +159,7 @@ impl<'a> Reading<'a> {
         }
         let filters = policies.iter().flat_map(Policy::rules).any(|r| r.dns.is_some());
         let name = Name::from_dns(&exchange.ask).expect("a name");
-        // Where the server listens, not where the Service does (POLICY-APIS 1.2: the backends' port).
-        let port = self.service(hop).and_then(|b| Some(b.first()?.1)).unwrap_or(hop.port);
-        if filters && !eval_query(policies, &name, port, &[], NamesAsk::No) {
+        if filters && !eval_query(policies, &name, hop.port, &self.search(), NamesAsk::No) {
             return (Asked::Refused, false);
         }
         (Asked::Answered, self.is_listed(hop.remote) || self.by_dns_rule(&exchange.pod, hop))
@@ -172,9 +172,11 @@ impl<'a> Reading<'a> {
     #[must_use]
     pub fn learn(&self, exchange: &Exchange) -> Memory {
         let mut memory = self.memory.clone();
-        let name = Name::from_dns(&exchange.ask).expect("a name");
+        let name = self.meant(exchange);
         for (address, ttl) in exchange.told() {
-            if is_nowhere(address) || self.is_of_cluster(address) {
+            // A Service's ports are judged by what is behind them, whatever names say.
+            let foreign = !is_below(&name, DOMAIN) && self.is_of_cluster(address);
+            if is_nowhere(address) || foreign {
                 continue;
             }
             let expires = memory.now + u64::from(ttl.clamp(5, 86_400)) + 30;
@@ -184,7 +186,16 @@ impl<'a> Reading<'a> {
         memory
     }
 
-    fn eval(&self, policies: &[Policy], pod: &str, hop: &Hop) -> Verdict {
+    /// The name asked for, or the one without search domain that the resolver went on with (W-A03).
+    fn meant(&self, exchange: &Exchange) -> Name {
+        let name = Name::from_dns(&exchange.ask).expect("a name");
+        let alias = exchange.first_alias().and_then(|alias| Name::from_dns(alias).ok());
+        let walked =
+            |alias: &Name| self.search().iter().any(|d| name.prefix_above(d) == Some(alias.as_str()));
+        alias.filter(walked).unwrap_or(name)
+    }
+
+    fn eval(&self, policies: &[Policy], pod: &str, hop: &Hop, names: &[KnownName]) -> Verdict {
         let peer = self.owners.get(&hop.remote).map(|pod| &self.pods[pod].0);
         let number = match (peer, self.role(hop.remote)) {
             (Some(peer), _) => peer.number,
@@ -199,7 +210,7 @@ impl<'a> Reading<'a> {
             identity: number,
             pod: peer,
             own_ports: &self.pods[pod].0.ports,
-            names: &self.names(pod, hop.remote),
+            names,
             proto: hop.proto,
             port: hop.port,
         };
@@ -218,6 +229,13 @@ impl<'a> Reading<'a> {
             expired: expires <= self.memory.now,
         };
         latest.into_iter().map(known).collect()
+    }
+
+    /// What resolvers of pods append to names (Kubernetes' `ClusterFirst`).
+    fn search(&self) -> Vec<Name> {
+        let of_namespaces = self.scene.namespaces.keys().map(|n| format!("{n}.svc.{DOMAIN}"));
+        let all = of_namespaces.chain([format!("svc.{DOMAIN}"), DOMAIN.to_owned()]);
+        all.map(|text| Name::parse(&text).expect("a name")).collect()
     }
 
     /// Whether some policy opens the name to anybody: the addresses of others are not remembered.
@@ -272,7 +290,7 @@ impl<'a> Reading<'a> {
         at.iter().any(|(remote, port)| {
             let hop = Hop { remote: *remote, port: *port, ..*hop };
             let matched = policies.iter().flat_map(Policy::rules).next().is_some();
-            matched && self.eval(&policies, pod, &hop) == Verdict::Allow
+            matched && self.eval(&policies, pod, &hop, &[]) == Verdict::Allow
         })
     }
 
@@ -288,9 +306,7 @@ impl<'a> Reading<'a> {
     }
 
     fn is_of_cluster(&self, ip: IpAddr) -> bool {
-        self.owners.contains_key(&ip)
-            || self.vips.contains_key(&ip)
-            || self.role(ip).is_some_and(|role| role != "world")
+        self.owners.contains_key(&ip) || self.role(ip).is_some_and(|role| role != "world")
     }
 }
 
@@ -305,6 +321,10 @@ fn labels(scene: &Scene, pod: &Pod) -> Labels {
     labels.insert(SERVICE_ACCOUNT.to_owned(), pod.account.clone());
     labels.insert(CLUSTER.to_owned(), "default".to_owned());
     labels
+}
+
+fn is_below(name: &Name, domain: &str) -> bool {
+    name.as_str().ends_with(&format!(".{domain}"))
 }
 
 /// Loopback, link-local, multicast, unspecified: no name opens them.
