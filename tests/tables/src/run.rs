@@ -1,18 +1,17 @@
 //! Runs a table: after each step every probe is read by its expectation, by the text and by a [`Way`], and all agree.
 
+mod probe;
+
 use std::net::IpAddr;
 
-use egret_common::{
-    ids::EndpointId,
-    net::Direction::{Egress, Ingress},
-};
+use egret_common::{ids::EndpointId, net::Direction::Egress};
 use egret_core::eval::Verdict;
+use probe::{Probe, probes};
 
 use crate::{
     dns::{Asked, Exchange},
-    line::{Trial, protocol},
     node::{Node, Picture},
-    scene::{Pod, Scene},
+    scene::Scene,
     table::Table,
     text::{Hop, Memory, Reading},
 };
@@ -97,19 +96,6 @@ struct Run<'a> {
     tally: Tally,
 }
 
-/// One end of a probe.
-#[derive(Debug, Clone)]
-struct Party {
-    /// As expectations call it.
-    name: String,
-    /// Index of the pod.
-    pod: Option<usize>,
-    /// Address by family.
-    ips: [Option<IpAddr>; 2],
-    /// The Service that it is, or by which the pod is reached.
-    service: Option<String>,
-}
-
 impl Run<'_> {
     fn step(&mut self, at: usize) {
         let step = &self.table.steps[at];
@@ -126,147 +112,56 @@ impl Run<'_> {
         if step.expect.is_silent() {
             return;
         }
-        let (sources, targets) = (self.parties(), self.targets());
-        let scene = self.scene.clone();
-        let memory = self.memory.clone();
+        let (scene, memory) = (self.scene.clone(), self.memory.clone());
         let reading = Reading::new(&scene, &memory);
-        for from in &sources {
-            for to in &targets {
-                for v6 in [false, true] {
-                    for text in &self.table.ports {
-                        self.probe(at, &reading, from, to, v6, text);
-                    }
-                }
+        let ids: Vec<Option<EndpointId>> = scene.pods.iter().map(|pod| self.node.id(&pod.key())).collect();
+        probes(&scene, self.table, |probe| {
+            let ruled = probe.sides.iter().any(|(pod, hop)| reading.rules(*pod, hop.direction));
+            if self.way.takes(ruled) {
+                self.probe(at, &reading, &ids, probe);
             }
-        }
+        });
     }
 
-    /// Pods and addresses outside. Pods at their end and those on their node's network take no part.
-    fn parties(&self) -> Vec<Party> {
-        let pod = |(i, pod): (usize, &Pod)| {
-            let ips = [pod.ip(false), pod.ip(true)];
-            pod.is_party().then(|| Party { name: pod.key(), pod: Some(i), ips, service: None })
-        };
-        let outside = |(ip, role): (&IpAddr, &String)| {
-            let name = if role == "world" { format!("world {ip}") } else { ip.to_string() };
-            Party {
-                name,
-                pod: None,
-                ips: [false, true].map(|v6| Some(*ip).filter(|ip| ip.is_ipv6() == v6)),
-                service: None,
-            }
-        };
-        let pods = self.scene.pods.iter().enumerate().filter_map(pod);
-        pods.chain(self.scene.outside.iter().map(outside)).collect()
-    }
-
-    /// Pods by the ways of the table, addresses outside, and Services.
-    fn targets(&self) -> Vec<Party> {
-        let by_address = self.table.via.iter().any(|via| via == "podip");
-        let mut out: Vec<Party> =
-            self.parties().into_iter().filter(|p| by_address || p.pod.is_none()).collect();
-        for (key, service) in &self.scene.services {
-            let ips = [false, true].map(|v6| service.vips.iter().copied().find(|ip| ip.is_ipv6() == v6));
-            let (name, pod) = match &service.only {
-                Some(only) => (only.clone(), self.scene.pods.iter().position(|p| p.key() == *only)),
-                None => (format!("svc:{key}"), None),
-            };
-            out.push(Party { name, pod, ips, service: Some(key.clone()) });
-        }
-        out
-    }
-
-    /// Nobody talks to itself, also not through a Service, and of those outside only to pods.
-    fn probe(&mut self, at: usize, reading: &Reading<'_>, from: &Party, to: &Party, v6: bool, text: &str) {
-        let (Some(source), Some(target)) = (from.ips[usize::from(v6)], to.ips[usize::from(v6)]) else {
-            return;
-        };
-        let (port, proto) = text.split_once('/').expect("PORT/PROTO");
-        let number: u16 = port.parse().expect("a port");
-        // Each version has its own ICMP.
-        if (proto, v6) == ("icmp", true) || (proto, v6) == ("icmpv6", false) {
-            return;
-        }
-        let has_ports = self.ends(to, text, v6);
-        let Some(ends) = has_ports else { return };
-        let of_itself = source == target || ends.iter().any(|(ip, _)| *ip == source);
-        if of_itself || (from.pod.is_none() && (to.pod.is_none() || to.service.is_some())) {
-            return;
-        }
-        let by_service = to.service.is_some() && to.pod.is_some();
-        let trial = Trial { from: &from.name, to: &to.name, port, proto, v6, by_service };
-        let (want, line) = self.table.steps[at].expect.of(&trial);
-        let hop = |direction, remote, port| Hop { direction, remote, proto: protocol(proto), port };
-        let mut sides: Vec<(usize, Hop)> =
-            from.pod.into_iter().map(|pod| (pod, hop(Egress, target, number))).collect();
-        for (ip, port) in ends {
-            let pod = self.scene.pods.iter().position(|p| p.is_party() && p.ips.contains(&ip));
-            sides.extend(pod.map(|pod| (pod, hop(Ingress, source, port))));
-        }
-        let ruled = sides.iter().any(|(pod, hop)| reading.rules(&self.scene.pods[*pod].key(), hop.direction));
-        if !self.way.takes(ruled) {
-            return;
-        }
+    fn probe(&mut self, at: usize, reading: &Reading<'_>, ids: &[Option<EndpointId>], probe: &Probe<'_>) {
+        let (want, line) = self.table.steps[at].expect.of(&probe.trial);
         let mut allowed = true;
-        for (pod, hop) in sides {
-            allowed &= self.side(at, reading, pod, v6, hop, &trial);
+        for (place, hop) in &probe.sides {
+            let pod = &self.scene.pods[*place];
+            let endpoint = ids[*place].expect("an endpoint");
+            let side = Side { endpoint, own: pod.ip(probe.trial.v6).expect("an address"), hop: *hop };
+            let text = reading.verdict(*place, hop);
+            let way = self.way.judge(&side);
+            let same = if self.way.tells_why() {
+                reading.agree(text, way)
+            } else {
+                (text == Verdict::Allow) == (way == Verdict::Allow)
+            };
+            assert!(
+                same,
+                "{}: {:?}: {} {hop:?}: the text says {text:?}, the maps {way:?}\n{}",
+                self.what(at),
+                probe.trial,
+                pod.key(),
+                self.scene.policies.values().cloned().collect::<String>()
+            );
+            allowed &= way == Verdict::Allow;
         }
-        assert_eq!(allowed, want, "{}: {trial:?} by `{line}`", self.what(at));
+        assert_eq!(allowed, want, "{}: {:?} by `{line}`", self.what(at), probe.trial);
         self.tally.probes += 1;
     }
 
-    /// Where packets arrive in the end; `None` where nothing is to be tried.
-    fn ends(&self, to: &Party, text: &str, v6: bool) -> Option<Vec<(IpAddr, u16)>> {
-        let number = text.split_once('/').and_then(|(port, _)| port.parse().ok())?;
-        match &to.service {
-            None => Some(vec![(to.ips[usize::from(v6)]?, number)]),
-            Some(service) => {
-                let known = self.scene.services[service].row.ports.contains_key(text);
-                (known || to.pod.is_none()).then(|| self.scene.backends(service, text, v6))
-            }
-        }
-    }
-
-    fn side(
-        &mut self,
-        at: usize,
-        reading: &Reading<'_>,
-        pod: usize,
-        v6: bool,
-        hop: Hop,
-        trial: &Trial<'_>,
-    ) -> bool {
-        let pod = &self.scene.pods[pod];
-        let key = pod.key();
-        let endpoint = self.node.id(&key).unwrap_or_else(|| panic!("{key} is no endpoint"));
-        let side = Side { endpoint, own: pod.ip(v6).expect("an address"), hop };
-        let text = reading.verdict(&key, &hop);
-        let way = self.way.judge(&side);
-        let same = if self.way.tells_why() {
-            reading.agree(text, way)
-        } else {
-            (text == Verdict::Allow) == (way == Verdict::Allow)
-        };
-        assert!(
-            same,
-            "{}: {trial:?}: {key} {hop:?}: the text says {text:?}, the maps {way:?}\n{}",
-            self.what(at),
-            self.scene.policies.values().cloned().collect::<String>()
-        );
-        way == Verdict::Allow
-    }
-
     fn exchange(&mut self, at: usize, exchange: &Exchange) {
-        let scene = self.scene.clone();
-        let memory = self.memory.clone();
+        let (scene, memory) = (self.scene.clone(), self.memory.clone());
         let reading = Reading::new(&scene, &memory);
-        let pod = scene.pods.iter().find(|p| p.key() == exchange.pod);
-        let pod = pod.unwrap_or_else(|| panic!("{} is no pod", exchange.pod));
+        let place = scene.pods.iter().position(|p| p.key() == exchange.pod);
+        let place = place.unwrap_or_else(|| panic!("{} is no pod", exchange.pod));
+        let pod = &scene.pods[place];
         let remote = self.server(exchange);
         let hop = Hop { direction: Egress, remote, proto: 17, port: exchange.port };
         let endpoint = self.node.id(&exchange.pod).expect("an endpoint");
         let side = Side { endpoint, own: pod.ip(exchange.v6).expect("an address"), hop };
-        let (text, believed) = reading.asked(exchange, &hop);
+        let (text, believed) = reading.asked(place, exchange, &hop);
         let way = self.way.ask(&side, exchange);
         let what = format!("{}: {exchange:?}", self.what(at));
         assert_eq!(text, exchange.outcome, "{what}: by the text");

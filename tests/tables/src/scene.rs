@@ -75,8 +75,8 @@ pub struct Scene {
     pub outside: BTreeMap<IpAddr, String>,
     /// YAML by key.
     pub policies: BTreeMap<String, String>,
-    /// Every namespace that ever was, in the order of the numbers in its addresses.
-    numbers: Vec<String>,
+    /// Every namespace that ever was, in the order of the numbers in its addresses, with how many pods it ever had.
+    numbers: Vec<(String, usize)>,
 }
 
 impl Scene {
@@ -133,10 +133,11 @@ impl Scene {
         self.policies.insert(object.key.clone(), object.text.clone());
     }
 
-    /// A pod at the next place of its namespace, or in the place of the one with its name.
+    /// A pod at the next place of its namespace, which no pod had before.
     pub fn add_pod(&mut self, row: &PodRow) {
         let n = self.number(&row.namespace);
-        let p = 1 + self.pods.iter().filter(|p| p.namespace == row.namespace).count();
+        let (_, p) = &mut self.numbers[n - 1];
+        *p += 1;
         let ips =
             [format!("10.1.{n}.{p}"), format!("fd00:{n}::{p}")].map(|ip| ip.parse().expect("an address"));
         let pod = Pod {
@@ -273,10 +274,10 @@ impl Scene {
     }
 
     fn number(&mut self, namespace: &str) -> usize {
-        if let Some(at) = self.numbers.iter().position(|n| n == namespace) {
+        if let Some(at) = self.numbers.iter().position(|(n, _)| n == namespace) {
             return at + 1;
         }
-        self.numbers.push(namespace.to_owned());
+        self.numbers.push((namespace.to_owned(), 0));
         self.numbers.len()
     }
 }

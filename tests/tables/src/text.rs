@@ -19,10 +19,13 @@ use egret_core::{
 
 use crate::{
     dns::{Asked, Exchange},
+    line::protocol,
     node::DOMAIN,
-    scene::{Pod, Scene, Service},
+    scene::{Pod, Scene},
 };
 
+/// The Service of the cluster's DNS.
+const KUBE_DNS: &str = "kube-system/kube-dns";
 /// Kinds of backends that are judged one by one; more are denied (DESIGN 3.3).
 const BACKENDS: usize = 8;
 
@@ -62,12 +65,12 @@ pub struct Hop {
 pub struct Reading<'a> {
     scene: &'a Scene,
     memory: &'a Memory,
-    /// By pod: its labels and ports, and the policies that are about it.
-    pods: BTreeMap<String, (Identity, Vec<Policy>)>,
+    /// By place in the scene: labels and ports of the pod, and the policies that are about it.
+    pods: BTreeMap<usize, (Identity, Vec<Policy>)>,
     /// Pods by address.
-    owners: BTreeMap<IpAddr, String>,
-    /// Services by address.
-    vips: BTreeMap<IpAddr, &'a str>,
+    owners: BTreeMap<IpAddr, usize>,
+    /// What is behind the ports of Services: by address, protocol and port.
+    services: BTreeMap<(IpAddr, u8, u16), Vec<(IpAddr, u16)>>,
     all: Vec<Policy>,
 }
 
@@ -85,17 +88,14 @@ impl<'a> Reading<'a> {
         };
         let all: Vec<Policy> = scene.policies.values().flat_map(parse).collect();
         let (mut pods, mut owners) = (BTreeMap::new(), BTreeMap::new());
-        for pod in scene.pods.iter().filter(|p| p.is_party()) {
-            owners.extend(pod.ips.iter().map(|ip| (*ip, pod.key())));
+        for (at, pod) in scene.pods.iter().enumerate().filter(|(_, p)| p.is_party()) {
+            owners.extend(pod.ips.iter().map(|ip| (*ip, at)));
             let labels = labels(scene, pod);
             let own = all.iter().filter(|p| p.selects(&labels)).cloned().collect();
             let number = identity::FIRST_DYNAMIC + pods.len() as u32;
-            pods.insert(pod.key(), (Identity { number, labels, ports: pod.ports.clone() }, own));
+            pods.insert(at, (Identity { number, labels, ports: pod.ports.clone() }, own));
         }
-        let at =
-            |(key, service): (&'a String, &'a Service)| service.vips.iter().map(|ip| (*ip, key.as_str()));
-        let vips = scene.services.iter().flat_map(at).collect();
-        Self { scene, memory, pods, owners, vips, all }
+        Self { scene, memory, pods, owners, services: services(scene), all }
     }
 
     /// Whether the pod's side lets the flow begin.
@@ -103,7 +103,7 @@ impl<'a> Reading<'a> {
     /// # Panics
     /// When there is no such pod.
     #[must_use]
-    pub fn verdict(&self, pod: &str, hop: &Hop) -> Verdict {
+    pub fn verdict(&self, pod: usize, hop: &Hop) -> Verdict {
         // The node may always begin a flow to its pods (POLICY-APIS 2.1).
         if hop.direction == Direction::Ingress && self.role(hop.remote) == Some("host") {
             return Verdict::Allow;
@@ -113,15 +113,15 @@ impl<'a> Reading<'a> {
                 // Names are not asked: nobody was told what is behind a Service.
                 let reached = |b: &(IpAddr, u16)| {
                     let hop = Hop { remote: b.0, port: b.1, ..*hop };
-                    self.eval(&self.pods[pod].1, pod, &hop, &[]) == Verdict::Allow
+                    self.eval(&self.pods[&pod].1, pod, &hop, &[]) == Verdict::Allow
                 };
-                let fits = !backends.is_empty() && self.kinds(&backends) <= BACKENDS;
+                let fits = !backends.is_empty() && self.kinds(backends) <= BACKENDS;
                 match fits && backends.iter().all(reached) {
                     true => Verdict::Allow,
                     false => Verdict::Deny(DropReason::ServiceBackendDenied),
                 }
             }
-            _ => self.eval(&self.pods[pod].1, pod, hop, &self.names(pod, hop.remote)),
+            _ => self.eval(&self.pods[&pod].1, pod, hop, &self.names(pod, hop.remote)),
         }
     }
 
@@ -141,10 +141,10 @@ impl<'a> Reading<'a> {
     /// # Panics
     /// When there is no such pod.
     #[must_use]
-    pub fn rules(&self, pod: &str, direction: Direction) -> bool {
+    pub fn rules(&self, pod: usize, direction: Direction) -> bool {
         let about =
             |p: &Policy| p.isolates().of(direction) || p.rules().iter().any(|r| r.direction == direction);
-        self.pods[pod].1.iter().any(about)
+        self.pods[&pod].1.iter().any(about)
     }
 
     /// What becomes of a question, and whether the answer is believed.
@@ -152,9 +152,9 @@ impl<'a> Reading<'a> {
     /// # Panics
     /// When the name is none.
     #[must_use]
-    pub fn asked(&self, exchange: &Exchange, hop: &Hop) -> (Asked, bool) {
-        let (_, policies) = &self.pods[&exchange.pod];
-        if self.verdict(&exchange.pod, hop) != Verdict::Allow {
+    pub fn asked(&self, pod: usize, exchange: &Exchange, hop: &Hop) -> (Asked, bool) {
+        let (_, policies) = &self.pods[&pod];
+        if self.verdict(pod, hop) != Verdict::Allow {
             return (Asked::Dropped, false);
         }
         let filters = policies.iter().flat_map(Policy::rules).any(|r| r.dns.is_some());
@@ -162,7 +162,7 @@ impl<'a> Reading<'a> {
         if filters && !eval_query(policies, &name, hop.port, &self.search(), NamesAsk::No) {
             return (Asked::Refused, false);
         }
-        (Asked::Answered, self.is_listed(hop.remote) || self.by_dns_rule(&exchange.pod, hop))
+        (Asked::Answered, self.is_listed(hop.remote) || self.by_dns_rule(pod, hop))
     }
 
     /// What an answer teaches (DESIGN 3.4), in seconds.
@@ -195,7 +195,7 @@ impl<'a> Reading<'a> {
         alias.filter(walked).unwrap_or(name)
     }
 
-    fn eval(&self, policies: &[Policy], pod: &str, hop: &Hop, names: &[KnownName]) -> Verdict {
+    fn eval(&self, policies: &[Policy], pod: usize, hop: &Hop, names: &[KnownName]) -> Verdict {
         let peer = self.owners.get(&hop.remote).map(|pod| &self.pods[pod].0);
         let number = match (peer, self.role(hop.remote)) {
             (Some(peer), _) => peer.number,
@@ -209,7 +209,7 @@ impl<'a> Reading<'a> {
             remote: hop.remote,
             identity: number,
             pod: peer,
-            own_ports: &self.pods[pod].0.ports,
+            own_ports: &self.pods[&pod].0.ports,
             names,
             proto: hop.proto,
             port: hop.port,
@@ -217,8 +217,12 @@ impl<'a> Reading<'a> {
         eval(policies, &situation)
     }
 
-    fn names(&self, pod: &str, address: IpAddr) -> Vec<KnownName> {
-        let told = self.memory.told.iter().filter(|t| t.pod == pod && t.address == address);
+    fn names(&self, pod: usize, address: IpAddr) -> Vec<KnownName> {
+        if self.memory.told.is_empty() {
+            return Vec::new();
+        }
+        let key = self.scene.pods[pod].key();
+        let told = self.memory.told.iter().filter(|t| t.pod == key && t.address == address);
         let mut latest: BTreeMap<&Name, u64> = BTreeMap::new();
         for told in told.filter(|t| self.is_in_a_rule(&t.name)) {
             let expires = latest.entry(&told.name).or_default();
@@ -247,17 +251,10 @@ impl<'a> Reading<'a> {
     }
 
     /// The backends, if the packet goes to a port of a Service.
-    fn service(&self, hop: &Hop) -> Option<Vec<(IpAddr, u16)>> {
-        let key = self.vips.get(&hop.remote).filter(|_| hop.direction == Direction::Egress)?;
-        let proto = match hop.proto {
-            6 => "tcp",
-            17 => "udp",
-            132 => "sctp",
-            _ => return None,
-        };
-        let port = format!("{}/{proto}", hop.port);
-        let known = self.scene.services[*key].row.ports.contains_key(&port);
-        known.then(|| self.scene.backends(key, &port, hop.remote.is_ipv6()))
+    fn service(&self, hop: &Hop) -> Option<&[(IpAddr, u16)]> {
+        let key = (hop.remote, hop.proto, hop.port);
+        let found = self.services.get(&key).filter(|_| hop.direction == Direction::Egress);
+        found.map(Vec::as_slice)
     }
 
     /// How many of the backends policies can tell apart by labels and ports.
@@ -273,21 +270,21 @@ impl<'a> Reading<'a> {
     }
 
     /// Whether anything that the pod sends can be denied.
-    fn may_deny(&self, pod: &str) -> bool {
+    fn may_deny(&self, pod: usize) -> bool {
         let denies = |r: &Rule| r.direction == Direction::Egress && r.effect == Effect::Deny;
-        self.pods[pod].1.iter().any(|p| p.isolates().egress || p.rules().iter().any(denies))
+        self.pods[&pod].1.iter().any(|p| p.isolates().egress || p.rules().iter().any(denies))
     }
 
     /// A rule with `rules.dns` lets the server be reached.
-    fn by_dns_rule(&self, pod: &str, hop: &Hop) -> bool {
+    fn by_dns_rule(&self, pod: usize, hop: &Hop) -> bool {
         let only = |p: &Policy| {
             let rules = p.rules().iter().filter(|r| r.dns.is_some()).cloned().collect();
             Policy::new(p.origin().clone(), p.subject().clone(), p.isolates(), rules)
         };
-        let (_, policies) = &self.pods[pod];
+        let (_, policies) = &self.pods[&pod];
         let policies: Vec<Policy> = policies.iter().map(only).collect();
-        let at = self.service(hop).unwrap_or_else(|| vec![(hop.remote, hop.port)]);
-        at.iter().any(|(remote, port)| {
+        let itself = [(hop.remote, hop.port)];
+        self.service(hop).unwrap_or(&itself).iter().any(|(remote, port)| {
             let hop = Hop { remote: *remote, port: *port, ..*hop };
             let matched = policies.iter().flat_map(Policy::rules).next().is_some();
             matched && self.eval(&policies, pod, &hop, &[]) == Verdict::Allow
@@ -296,8 +293,8 @@ impl<'a> Reading<'a> {
 
     /// The Service `kube-system/kube-dns` and what is behind it.
     fn is_listed(&self, server: IpAddr) -> bool {
-        let Some(dns) = self.scene.services.get("kube-system/kube-dns") else { return false };
-        let behind = self.scene.backends("kube-system/kube-dns", "53/udp", server.is_ipv6());
+        let Some(dns) = self.scene.services.get(KUBE_DNS) else { return false };
+        let behind = self.scene.backends(KUBE_DNS, "53/udp", server.is_ipv6());
         dns.vips.contains(&server) || behind.iter().any(|(ip, _)| *ip == server)
     }
 
@@ -308,6 +305,22 @@ impl<'a> Reading<'a> {
     fn is_of_cluster(&self, ip: IpAddr) -> bool {
         self.owners.contains_key(&ip) || self.role(ip).is_some_and(|role| role != "world")
     }
+}
+
+/// What is behind every port of every Service.
+fn services(scene: &Scene) -> BTreeMap<(IpAddr, u8, u16), Vec<(IpAddr, u16)>> {
+    let mut out = BTreeMap::new();
+    for (key, service) in &scene.services {
+        for port in service.row.ports.keys() {
+            let (number, proto) = port.split_once('/').expect("PORT/PROTO");
+            let number = number.parse().expect("a port");
+            for vip in &service.vips {
+                let behind = scene.backends(key, port, vip.is_ipv6());
+                out.insert((*vip, protocol(proto), number), behind);
+            }
+        }
+    }
+    out
 }
 
 /// What a pod is selected by: its own labels, its namespace's, its namespace and its service account.

@@ -36,6 +36,16 @@ fn k_a02_k_a04_k_a08_k_a10_cases() {
 }
 
 #[test]
+fn k_cilium() {
+    check("cilium", 50_000);
+}
+
+#[test]
+fn k_a08_cyclonus_steps() {
+    check("cyclonus steps", 20_000);
+}
+
+#[test]
 fn r_a01_r_a02_services() {
     check("services", 3_000);
 }
