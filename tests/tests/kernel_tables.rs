@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use egret_tables::{
-    all::FAMILIES,
+    all::{FAMILIES, is_generated},
     run::{Tally, run},
 };
 use egret_tests::tables::Programs;
@@ -29,10 +29,6 @@ fn check(wanted: impl Fn(&str) -> bool, every: [usize; 2]) -> Tally {
         total += tally;
     }
     total
-}
-
-fn is_generated(name: &str) -> bool {
-    name.starts_with("cyclonus") && name != "cyclonus steps"
 }
 
 #[test]

@@ -33,3 +33,9 @@ pub fn family(name: &str) -> Vec<Table> {
     let (_, make) = FAMILIES.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("no family {name}"));
     make()
 }
+
+/// Whether the family's tables come from shapes that are put together, not from a text.
+#[must_use]
+pub fn is_generated(name: &str) -> bool {
+    name.starts_with("cyclonus") && name != "cyclonus steps"
+}
