@@ -103,19 +103,26 @@ fn agree(policies: &[Policy], probes: &[Probe]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-// Five thousand policy sets with fifty probes each, in two tests of a quarter of a minute without optimisation.
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_500))]
+/// Five thousand policy sets with fifty probes each, in tests that take seconds without optimisation.
+macro_rules! agreeing {
+    ($($name:ident)+) => {
+        proptest! {
+            #![proptest_config(ProptestConfig::with_cases(1_250))]
+            $(
+                #[test]
+                fn $name(policies in any_policies(), probes in proptest::collection::vec(any_probe(), 50)) {
+                    agree(&policies, &probes)?;
+                }
+            )+
+        }
+    };
+}
 
-    #[test]
-    fn k_a02_text_and_maps_agree(policies in any_policies(), probes in proptest::collection::vec(any_probe(), 50)) {
-        agree(&policies, &probes)?;
-    }
-
-    #[test]
-    fn k_a02_text_and_maps_agree_on_others(policies in any_policies(), probes in proptest::collection::vec(any_probe(), 50)) {
-        agree(&policies, &probes)?;
-    }
+agreeing! {
+    k_a02_text_and_maps_agree_1
+    k_a02_text_and_maps_agree_2
+    k_a02_text_and_maps_agree_3
+    k_a02_text_and_maps_agree_4
 }
 
 proptest! {
