@@ -10,6 +10,7 @@ mod endpoints;
 mod icmp;
 mod peers;
 mod ports;
+mod references;
 
 use egret_common::net::Direction;
 use serde_yaml_ng::Value;
