@@ -274,6 +274,13 @@ impl Policy {
         self.isolates
     }
 
+    /// Whether the policy may be the reason that a flow in this direction is denied.
+    #[must_use]
+    pub fn may_deny(&self, direction: Direction) -> bool {
+        let denies = |rule: &Rule| rule.direction == direction && rule.effect == Effect::Deny;
+        self.isolates.of(direction) || self.rules.iter().any(denies)
+    }
+
     /// The rules, in the order of the text, which counts only in the Admin and Baseline tiers.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {

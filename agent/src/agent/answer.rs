@@ -102,8 +102,8 @@ impl Keeper {
     fn endpoint(&self, entry: &Entry) -> api::Endpoint {
         let audit = self.setting.flags & ENDPOINT_AUDIT != 0;
         let enforcement = |direction| {
-            let isolated = entry.pod.policies.iter().any(|p| p.isolates().of(direction));
-            match (isolated, audit) {
+            let enforced = entry.pod.policies.iter().any(|p| p.may_deny(direction));
+            match (enforced, audit) {
                 (true, false) => "Enabled",
                 (true, true) => "Disabled (Audit)",
                 (false, _) => "Disabled",

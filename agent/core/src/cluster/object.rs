@@ -27,14 +27,14 @@ pub enum Kind {
     CiliumNetworkPolicy,
     /// `cilium.io/v2`.
     CiliumClusterwideNetworkPolicy,
-    /// `policy.networking.k8s.io/v1alpha2`.
+    /// `policy.networking.k8s.io/v1alpha2`, and `v1beta1`, which says the same.
     ClusterNetworkPolicy,
     /// `cilium.io/v2`, and `v2alpha1` before it.
     CiliumCidrGroup,
 }
 
 impl Kind {
-    const ALL: [(Kind, &'static str, &'static str); 11] = [
+    const ALL: [(Kind, &'static str, &'static str); 12] = [
         (Kind::Pod, "v1", "Pod"),
         (Kind::Namespace, "v1", "Namespace"),
         (Kind::Service, "v1", "Service"),
@@ -44,6 +44,7 @@ impl Kind {
         (Kind::CiliumNetworkPolicy, "cilium.io/v2", "CiliumNetworkPolicy"),
         (Kind::CiliumClusterwideNetworkPolicy, "cilium.io/v2", "CiliumClusterwideNetworkPolicy"),
         (Kind::ClusterNetworkPolicy, "policy.networking.k8s.io/v1alpha2", "ClusterNetworkPolicy"),
+        (Kind::ClusterNetworkPolicy, "policy.networking.k8s.io/v1beta1", "ClusterNetworkPolicy"),
         (Kind::CiliumCidrGroup, "cilium.io/v2", "CiliumCIDRGroup"),
         (Kind::CiliumCidrGroup, "cilium.io/v2alpha1", "CiliumCIDRGroup"),
     ];

@@ -201,4 +201,6 @@ fn warn_about_dns(specs: &[Spec], mode: Mode, notes: &mut Notes) {
 #[cfg(test)]
 mod cluster_tests;
 #[cfg(test)]
+mod reference_tests;
+#[cfg(test)]
 mod tests;

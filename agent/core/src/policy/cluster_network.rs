@@ -1,4 +1,4 @@
-//! Reads ClusterNetworkPolicy (policy.networking.k8s.io/v1alpha2).
+//! Reads ClusterNetworkPolicy (policy.networking.k8s.io/v1alpha2; v1beta1 has the same fields).
 //!
 //! Owns: the language, as the API's types and the rules of its CRD describe it. Must not know: files, maps, pods.
 //!

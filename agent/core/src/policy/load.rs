@@ -177,14 +177,16 @@ fn kind(fields: &mut Fields<'_>, mode: Mode) -> Read<Kind> {
             ("CiliumClusterwideNetworkPolicy", Kind::CiliumClusterwide),
         ],
         ("networking.k8s.io/v1", Mode::Cluster) => &[("NetworkPolicy", Kind::Network)],
-        ("policy.networking.k8s.io/v1alpha2", Mode::Cluster) => {
+        // Both versions say the same.
+        ("policy.networking.k8s.io/v1alpha2" | "policy.networking.k8s.io/v1beta1", Mode::Cluster) => {
             &[("ClusterNetworkPolicy", Kind::ClusterNetwork)]
         }
         (other, Mode::Workload) => {
             return Err(api.problem(format!("`{other}` is not supported; expected cilium.io/v2")));
         }
         (other, Mode::Cluster) => {
-            let expected = "expected networking.k8s.io/v1, cilium.io/v2 or policy.networking.k8s.io/v1alpha2";
+            let expected =
+                "expected networking.k8s.io/v1, cilium.io/v2 or policy.networking.k8s.io/v1alpha2 or v1beta1";
             return Err(api.problem(format!("`{other}` is not supported; {expected}")));
         }
     };

@@ -2,6 +2,8 @@
 //!
 //! Owns: the order in which policies are asked. Must not know: which language a policy was written in.
 
+use std::fmt;
+
 use super::{Origin, Policy, Rule};
 
 /// Who is asked first. What one tier decides, no later one changes.
@@ -14,6 +16,16 @@ pub enum Tier {
     Normal,
     /// ClusterNetworkPolicy for what no other policy decides.
     Baseline,
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Tier::Admin => "Admin",
+            Tier::Normal => "Normal",
+            Tier::Baseline => "Baseline",
+        })
+    }
 }
 
 /// Tier and place in it. In the Admin and Baseline tiers the first rule that matches decides, by priority, then by
