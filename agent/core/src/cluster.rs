@@ -12,6 +12,7 @@
 //!   and no creation time the one that came later wins.
 
 mod advise;
+mod ground;
 mod object;
 mod read;
 mod resolve;
@@ -25,7 +26,7 @@ use std::{
 };
 
 pub use object::{
-    Body, EndpointSlice, Key, Kind, Node, Object, Phase, Pod, Service, ServicePort, TargetPort,
+    Body, CidrGroup, EndpointSlice, Key, Kind, Node, Object, Phase, Pod, Service, ServicePort, TargetPort,
 };
 pub use read::{Contents, read};
 pub use resolve::{ApiServer, LocalPod, Resolved};
@@ -56,6 +57,7 @@ pub struct Cluster {
     slices: BTreeMap<Key, EndpointSlice>,
     nodes: BTreeMap<String, Node>,
     policies: BTreeMap<Key, Vec<Policy>>,
+    groups: BTreeMap<String, CidrGroup>,
     /// Every profile of a pod once, so that what follows from it is worked out once.
     profiles: BTreeSet<Arc<Profile>>,
     own_addresses: BTreeSet<IpAddr>,
@@ -110,7 +112,8 @@ impl Cluster {
     /// The pods that a policy is about, those at their end left out.
     pub fn selected<'a>(&'a self, policy: &'a Policy) -> impl Iterator<Item = (&'a Key, &'a Pod)> {
         let live = self.pods.iter().filter(|(_, s)| s.is_live());
-        live.filter(|(_, s)| policy.selects(&s.profile.labels)).map(|(key, s)| (key, &s.pod))
+        let selected = live.filter(|(_, s)| policy.selects_pod(&s.profile.labels, s.pod.host_network));
+        selected.map(|(key, s)| (key, &s.pod))
     }
 
     fn put(&mut self, key: Key, body: Body) -> bool {
@@ -124,6 +127,7 @@ impl Cluster {
             Body::EndpointSlice(slice) => replace(&mut self.slices, key, slice),
             Body::Node(node) => replace(&mut self.nodes, key.name, node),
             Body::Policies(policies) => replace(&mut self.policies, key, policies),
+            Body::CidrGroup(group) => replace(&mut self.groups, key.name, group),
         }
     }
 
@@ -137,6 +141,7 @@ impl Cluster {
             Kind::Service => self.services.remove(key).is_some(),
             Kind::EndpointSlice => self.slices.remove(key).is_some(),
             Kind::Node => self.nodes.remove(&key.name).is_some(),
+            Kind::CiliumCidrGroup => self.groups.remove(&key.name).is_some(),
             _ => self.policies.remove(key).is_some(),
         }
     }

@@ -10,7 +10,7 @@ use std::{
 
 use egret_common::ids::identity;
 
-use super::{Cluster, Key, Kind, ServiceEntry, Stored, services};
+use super::{Cluster, Key, Kind, ServiceEntry, Stored, ground::Grounded, services};
 use crate::{
     identity::{Identity, IdentityBook, NamedPorts, Profile, UNMANAGED},
     labels::Labels,
@@ -109,8 +109,9 @@ impl Cluster {
                 out.peers.insert(number, book.identity(&stored.profile));
             }
         }
-        services::resolve(self, &owners, &mut out);
-        out.local = self.local_pods(node, &owners, &numbers, out.apiserver);
+        let grounded = self.grounded(&owners);
+        services::resolve(self, &owners, &grounded, &mut out);
+        out.local = self.local_pods(node, &owners, &numbers, &grounded, out.apiserver);
         out
     }
 
@@ -160,21 +161,23 @@ impl Cluster {
         node: &str,
         owners: &Owners<'_>,
         numbers: &Numbers,
+        grounded: &Grounded,
         apiserver: ApiServer,
     ) -> Vec<LocalPod> {
-        let mut policies: BTreeMap<&Labels, Vec<Policy>> = BTreeMap::new();
+        let mut policies: BTreeMap<(&Labels, bool), Vec<Policy>> = BTreeMap::new();
         let mut local = Vec::new();
         for (key, stored) in self.pods.iter().filter(|(_, s)| s.is_live() && is_local(s, node)) {
-            let labels = &stored.profile.labels;
-            let selecting = policies.entry(labels).or_insert_with(|| {
+            let (labels, host_network) = (&stored.profile.labels, stored.pod.host_network);
+            let selecting = policies.entry((labels, host_network)).or_insert_with(|| {
                 let all = self.policies.values().flatten();
-                all.filter(|p| p.selects(labels)).map(|p| apiserver.meant_by(p)).collect()
+                let selecting = all.filter(|p| p.selects_pod(labels, host_network));
+                selecting.map(|p| apiserver.meant_by(grounded.get(p))).collect()
             });
             let owns = |ip: &&IpAddr| owners.get(ip).is_some_and(|(owner, _)| *owner == key);
             local.push(LocalPod {
                 key: key.clone(),
                 uid: stored.pod.uid.clone(),
-                host_network: stored.pod.host_network,
+                host_network,
                 ips: stored.pod.ips.iter().filter(owns).copied().collect(),
                 identity: number_of(stored, numbers),
                 labels: labels.clone(),

@@ -14,7 +14,7 @@ use egret_core::{
     compile::{Book, Compiled, EndpointSpec, NamesAsk, World, addr, compile},
     desired::{Desired, View, diff},
     dns::lifetime::Lifetime,
-    eval::{KnownName, Situation, Verdict, eval, eval_query},
+    eval::{KnownName, Objects, Situation, Verdict, eval, eval_query},
     names::Name,
     policy::{Policy, cilium},
 };
@@ -97,6 +97,7 @@ impl Bench {
             names: &names,
             proto,
             port: port.parse().unwrap(),
+            objects: Objects::NONE,
         };
         let want = want.map_or_else(Verdict::Deny, |()| Verdict::Allow);
         assert_eq!(eval(&self.policies, &s), want, "text: {to}");
