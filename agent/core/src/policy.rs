@@ -25,6 +25,7 @@ use crate::{
     labels::{Labels, Selector},
     names::Pattern,
     ports::{Ports, Proto},
+    tuning::Lifetimes,
 };
 
 /// The port of DNS over UDP and TCP (RFC 1035 4.2).
@@ -205,6 +206,7 @@ pub struct Policy {
     standing: Standing,
     isolates: Isolation,
     rules: Vec<Rule>,
+    lifetimes: Lifetimes,
 }
 
 impl Policy {
@@ -212,13 +214,14 @@ impl Policy {
     /// limits.
     #[must_use]
     pub fn new(origin: Origin, subject: Subject, isolates: Isolation, rules: Vec<Rule>) -> Self {
-        Self { origin, subject, standing: Standing::default(), isolates, rules }
+        let (standing, lifetimes) = (Standing::default(), Lifetimes::default());
+        Self { origin, subject, standing, isolates, rules, lifetimes }
     }
 
     /// Puts a policy of another tier together, which isolates nothing. The order of its rules counts.
     #[must_use]
     pub fn tiered(origin: Origin, subject: Subject, standing: Standing, rules: Vec<Rule>) -> Self {
-        Self { origin, subject, standing, isolates: Isolation::default(), rules }
+        Self { standing, ..Self::new(origin, subject, Isolation::default(), rules) }
     }
 
     /// The same policy with other rules.
@@ -272,6 +275,30 @@ impl Policy {
     #[must_use]
     pub fn isolates(&self) -> Isolation {
         self.isolates
+    }
+
+    /// The same policy with other lifetimes of what its workloads learn.
+    #[must_use]
+    pub fn lasting(self, lifetimes: Lifetimes) -> Self {
+        Self { lifetimes, ..self }
+    }
+
+    /// Lifetimes of what its workloads learn, as far as its object says something about them.
+    #[must_use]
+    pub fn lifetimes(&self) -> Lifetimes {
+        self.lifetimes
+    }
+
+    /// The same policy, its entities changed.
+    #[must_use]
+    pub fn with_entities(&self, change: impl Fn(&BTreeSet<Entity>) -> BTreeSet<Entity>) -> Self {
+        let mut changed = self.clone();
+        for rule in &mut changed.rules {
+            if let Peers::Entities(entities) = &mut rule.peers {
+                *entities = change(entities);
+            }
+        }
+        changed
     }
 
     /// Whether the policy may be the reason that a flow in this direction is denied.

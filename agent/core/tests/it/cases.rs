@@ -34,6 +34,7 @@ impl Bench {
         let search: Vec<Name> = search.iter().map(|s| Name::parse(s).unwrap()).collect();
         let world = World {
             search: search.clone(),
+            cluster_domain: None,
             resolvers: BTreeSet::from(["10.7.0.53:53".parse().unwrap()]),
             identities: BTreeMap::new(),
             peers: BTreeMap::new(),

@@ -70,6 +70,7 @@ fn reached(lab: &mut Lab, objects: &Objects) -> Vec<&'static str> {
     assert!(client.policies.iter().flat_map(Policy::rules).all(|r| !matches!(r.peers, Peers::Objects(_))));
     let world = World {
         search: Vec::new(),
+        cluster_domain: None,
         resolvers: BTreeSet::new(),
         identities: resolved.world_identities.clone(),
         peers: resolved.peers.clone(),
