@@ -10,7 +10,7 @@ use std::{
 
 use egret_common::ids::identity;
 
-use super::{Cluster, Key, Kind, ServiceEntry, Stored, ground::Grounded, services};
+use super::{Cluster, Key, Kind, ServiceEntry, Stored, services};
 use crate::{
     identity::{Identity, IdentityBook, NamedPorts, Profile, UNMANAGED},
     labels::Labels,
@@ -111,7 +111,8 @@ impl Cluster {
         }
         let grounded = self.grounded(&owners);
         services::resolve(self, &owners, &grounded, &mut out);
-        out.local = self.local_pods(node, &owners, &numbers, &grounded, out.apiserver);
+        let apiserver = out.apiserver;
+        out.local = self.local_pods(node, &owners, &numbers, |p| apiserver.meant_by(grounded.get(p)));
         out
     }
 
@@ -161,8 +162,7 @@ impl Cluster {
         node: &str,
         owners: &Owners<'_>,
         numbers: &Numbers,
-        grounded: &Grounded,
-        apiserver: ApiServer,
+        meant: impl Fn(&Policy) -> Policy,
     ) -> Vec<LocalPod> {
         let mut policies: BTreeMap<(&Labels, bool), Vec<Policy>> = BTreeMap::new();
         let mut local = Vec::new();
@@ -170,8 +170,7 @@ impl Cluster {
             let (labels, host_network) = (&stored.profile.labels, stored.pod.host_network);
             let selecting = policies.entry((labels, host_network)).or_insert_with(|| {
                 let all = self.policies.values().flatten();
-                let selecting = all.filter(|p| p.selects_pod(labels, host_network));
-                selecting.map(|p| apiserver.meant_by(grounded.get(p))).collect()
+                all.filter(|p| p.selects_pod(labels, host_network)).map(&meant).collect()
             });
             let owns = |ip: &&IpAddr| owners.get(ip).is_some_and(|(owner, _)| *owner == key);
             local.push(LocalPod {
