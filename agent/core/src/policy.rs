@@ -214,11 +214,7 @@ impl Policy {
     /// limits.
     #[must_use]
     pub fn new(origin: Origin, subject: Subject, isolates: Isolation, rules: Vec<Rule>) -> Self {
-<<<<<<< HEAD
-        let (standing, lifetimes) = Default::default();
-=======
         let (standing, lifetimes) = (Standing::default(), Lifetimes::default());
->>>>>>> h/core
         Self { origin, subject, standing, isolates, rules, lifetimes }
     }
 
@@ -281,16 +277,6 @@ impl Policy {
         self.isolates
     }
 
-<<<<<<< HEAD
-    /// Whether the policy may be the reason that a flow in this direction is denied.
-    #[must_use]
-    pub fn may_deny(&self, direction: Direction) -> bool {
-        let denies = |rule: &Rule| rule.direction == direction && rule.effect == Effect::Deny;
-        self.isolates.of(direction) || self.rules.iter().any(denies)
-    }
-
-=======
->>>>>>> h/core
     /// The same policy with other lifetimes of what its workloads learn.
     #[must_use]
     pub fn lasting(self, lifetimes: Lifetimes) -> Self {
@@ -315,8 +301,6 @@ impl Policy {
         changed
     }
 
-<<<<<<< HEAD
-=======
     /// Whether the policy may be the reason that a flow in this direction is denied.
     #[must_use]
     pub fn may_deny(&self, direction: Direction) -> bool {
@@ -324,7 +308,6 @@ impl Policy {
         self.isolates.of(direction) || self.rules.iter().any(denies)
     }
 
->>>>>>> h/core
     /// The rules, in the order of the text, which counts only in the Admin and Baseline tiers.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
