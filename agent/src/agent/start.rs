@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::SystemTime;
 
-use egret_common::maps::{CONFIG_EVENTS, CONFIG_SLOW_PATTERNS, ENDPOINT_AUDIT, ENDPOINT_REJECT};
+use egret_common::maps::{
+    CONFIG_EVENTS, CONFIG_SERVICES, CONFIG_SLOW_PATTERNS, ENDPOINT_AUDIT, ENDPOINT_REJECT,
+};
 use egret_core::compile::{CompileError, EndpointSpec, World};
 use egret_core::desired::{Desired, diff};
 use egret_core::dns::cache::Limits;
@@ -169,8 +171,8 @@ fn load(args: &AgentArgs) -> Result<(Datapath, Desired), Refusal> {
     let options = Options {
         dir: args.pins.clone(),
         cgroup_level: POD_LEVEL,
-        // Flags stand in read-only data, and policies come and go.
-        config_flags: CONFIG_EVENTS | CONFIG_SLOW_PATTERNS,
+        // Flags stand in read-only data, and policies and Services come and go.
+        config_flags: CONFIG_EVENTS | CONFIG_SERVICES | CONFIG_SLOW_PATTERNS,
         events_per_second: EVENTS,
         sizes: Sizes::node(),
         adopt: true,
