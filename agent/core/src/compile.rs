@@ -126,7 +126,7 @@ pub fn compile(world: &World, endpoints: &[EndpointSpec], book: &mut Book) -> Re
     let mut done = BTreeMap::new();
     for spec in endpoints {
         let mut set = |direction| -> Result<SetRef, CompileError> {
-            let (id, set) = set_of(spec, direction, world.names_ask, book);
+            let (id, set) = set_of(spec, direction, world, book);
             if let Some(features) = done.get(&id) {
                 return Ok((id, *features));
             }
@@ -158,7 +158,7 @@ pub fn rules_of_class(
         return Ok(out);
     };
     for spec in endpoints {
-        let (set_id, set) = set_of(spec, Direction::Egress, world.names_ask, book);
+        let (set_id, set) = set_of(spec, Direction::Egress, world, book);
         put_class(&mut out, set_id, class, set.name_class(&key)?);
     }
     Ok(out)
@@ -199,9 +199,10 @@ type SetRef = (SetId, u32);
 fn set_of<'a>(
     spec: &'a EndpointSpec,
     direction: Direction,
-    names_ask: NamesAsk,
+    world: &World,
     book: &mut Book,
 ) -> (SetId, Set<'a>) {
+    let names_ask = world.names_ask;
     let isolated = spec.policies.iter().any(|p| p.isolates().of(direction));
     let mut rules = BTreeMap::new();
     for policy in &spec.policies {
@@ -220,7 +221,8 @@ fn set_of<'a>(
     let identity = SetIdentity { direction, isolated, names_ask, rules: cookies, ports: ports.clone() };
     let id = book.set_id(identity);
     let rules = rules.into_iter().map(|(cookie, rule)| Numbered { cookie, rule }).collect();
-    (id, Set::new(rules, isolated, names_ask, ports))
+    let resolver_ports = world.resolvers.iter().map(SocketAddr::port).collect();
+    (id, Set::new(rules, isolated, names_ask, resolver_ports, ports))
 }
 
 /// Writes the set into the maps; returns its `SET_*` bits.

@@ -40,6 +40,8 @@ pub(super) struct Set<'a> {
     rules: Vec<Numbered<'a>>,
     isolated: bool,
     names_ask: NamesAsk,
+    /// Where the resolvers of the world listen, Services' ports among them.
+    resolver_ports: BTreeSet<u16>,
     /// The workload's own named ports in a set for ingress; none for egress, where the destination's count.
     own_ports: NamedPorts,
     by_name: BTreeMap<&'a Pattern, Vec<usize>>,
@@ -53,6 +55,7 @@ impl<'a> Set<'a> {
         rules: Vec<Numbered<'a>>,
         isolated: bool,
         names_ask: NamesAsk,
+        resolver_ports: BTreeSet<u16>,
         own_ports: NamedPorts,
     ) -> Self {
         let mut by_name: BTreeMap<&Pattern, Vec<usize>> = BTreeMap::new();
@@ -69,7 +72,7 @@ impl<'a> Set<'a> {
             n.rule.dns.iter().flatten().for_each(|p| by_dns.entry(p).or_default().push(i));
         }
         let cidrs = CidrClasses::new(&cidr_peers);
-        Self { rules, isolated, names_ask, own_ports, by_name, by_dns, cidr_peers, cidrs }
+        Self { rules, isolated, names_ask, resolver_ports, own_ports, by_name, by_dns, cidr_peers, cidrs }
     }
 
     /// `SET_*` bits, but for the ports of [`Set::pod_class`]; 0 = the direction is open.
@@ -211,7 +214,8 @@ impl<'a> Set<'a> {
         })
     }
 
-    /// The right to ask through a `rules.dns` rule: at its ports, or wherever the trusted resolvers listen.
+    /// The right to ask through a `rules.dns` rule: at its ports, or wherever the trusted resolvers listen. A rule about a
+    /// port of theirs is about all of them: who asks the Service at 53 means its pods at 5353 (CASES R-A02).
     fn asks(&self, rule: usize) -> Vec<Claim> {
         let r = self.rules[rule].rule;
         match &r.ports {
@@ -222,7 +226,13 @@ impl<'a> Set<'a> {
                     PortSpec::Named(..) => None,
                 })
                 .filter(|r| matches!(r.proto(), Proto::Udp | Proto::Tcp))
-                .map(|r| Claim { lo: r.lo(), hi: r.hi(), ..self.ask(rule) })
+                .flat_map(|r| {
+                    let resolver = self.resolver_ports.iter().any(|port| (r.lo()..=r.hi()).contains(port));
+                    let others =
+                        self.resolver_ports.iter().filter(move |_| resolver).map(|port| (*port, *port));
+                    others.chain([(r.lo(), r.hi())])
+                })
+                .map(|(lo, hi)| Claim { lo, hi, ..self.ask(rule) })
                 .collect(),
             _ => vec![self.ask(rule)],
         }
