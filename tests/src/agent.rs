@@ -180,6 +180,11 @@ impl Agent {
         fs::read_to_string(self.dir.join("agent-state.json")).unwrap_or_default()
     }
 
+    /// The process. Panics unless it runs.
+    pub fn process(&self) -> &Running {
+        self.running.as_ref().expect("it runs")
+    }
+
     /// What it has said.
     pub fn said(&self) -> String {
         self.running.as_ref().map(Running::stderr_so_far).unwrap_or_default()

@@ -21,6 +21,7 @@ pub mod dnsd;
 pub mod egret;
 pub mod exec;
 pub mod foreign;
+pub mod held;
 pub mod lab;
 pub mod lock;
 pub mod model;

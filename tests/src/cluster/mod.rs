@@ -142,6 +142,23 @@ impl Cluster {
     }
 }
 
+/// A policy for `web`: it may look up these names, and reach them on port 80.
+pub fn names_of_web(names: &[&str]) -> String {
+    let list = |indent: &str| -> String {
+        let key = |name: &str| if name.contains('*') { "matchPattern" } else { "matchName" };
+        names.iter().map(|name| format!("\n{indent}- {}: \"{name}\"", key(name))).collect()
+    };
+    format!(
+        "apiVersion: cilium.io/v2\nkind: CiliumNetworkPolicy\nmetadata: {{name: names, namespace: shop}}\nspec:\n  \
+         endpointSelector: {{matchLabels: {{app: web}}}}\n  egress:\n  - toEndpoints:\n    \
+         - matchLabels: {{k8s-app: kube-dns, io.kubernetes.pod.namespace: kube-system}}\n    toPorts:\n    \
+         - ports: [{{port: \"5353\", protocol: ANY}}]\n      rules:\n        dns:{}\n  - toFQDNs:{}\n    \
+         toPorts: [{{ports: [{{port: \"80\", protocol: TCP}}]}}]\n",
+        list("        "),
+        list("    ")
+    )
+}
+
 fn parse(address: &str) -> std::net::IpAddr {
     address.parse().unwrap_or_else(|_| panic!("{address} is no address"))
 }

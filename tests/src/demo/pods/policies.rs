@@ -78,17 +78,3 @@ spec:
   endpointSelector: {matchLabels: {app: job}}
   egress: [{toEntities: [all]}]
 ";
-
-/// `web` may look up and reach these names besides.
-pub(super) fn names(names: &[&str]) -> String {
-    let list = |indent: &str| names.iter().map(|name| format!("\n{indent}- {name}")).collect::<String>();
-    format!(
-        "apiVersion: cilium.io/v2\nkind: CiliumNetworkPolicy\nmetadata: {{name: names, namespace: shop}}\nspec:\n  \
-         endpointSelector: {{matchLabels: {{app: web}}}}\n  egress:\n  - toEndpoints:\n    \
-         - matchLabels: {{k8s-app: kube-dns, io.kubernetes.pod.namespace: kube-system}}\n    toPorts:\n    \
-         - ports: [{{port: \"5353\", protocol: ANY}}]\n      rules:\n        dns:{}\n  - toFQDNs:{}\n    \
-         toPorts: [{{ports: [{{port: \"80\", protocol: TCP}}]}}]\n",
-        list("        "),
-        list("    ")
-    )
-}

@@ -6,7 +6,8 @@ use nix::sys::signal::Signal;
 
 use super::story::Story;
 use super::tries::{Try, Want};
-use super::{Step, Verdict, policies};
+use super::{Step, Verdict};
+use crate::cluster::names_of_web;
 use crate::exec::Running;
 use crate::wait;
 
@@ -45,7 +46,7 @@ pub(super) fn all() -> Vec<Step> {
 }
 
 fn ttl_transition(story: &mut Story) -> Verdict {
-    story.apply("names.yaml", &policies::names(&["matchName: rotate.example"]));
+    story.apply("names.yaml", &names_of_web(&["rotate.example"]));
     let running = story.python(
         "web",
         "import socket, time\n\
@@ -82,9 +83,8 @@ fn ttl_transition(story: &mut Story) -> Verdict {
 }
 
 fn edit(story: &mut Story) -> Verdict {
-    let name = |letter: &str| format!("matchName: {letter}.example");
-    let (a, b, c) = (name("a"), name("b"), name("c"));
-    story.apply("names.yaml", &policies::names(&[&a, &b, &c]));
+    let (a, b, c) = ("a.example", "b.example", "c.example");
+    story.apply("names.yaml", &names_of_web(&[a, b, c]));
     let mut running = story.python(
         "web",
         "import socket, sys\n\
@@ -96,9 +96,9 @@ fn edit(story: &mut Story) -> Verdict {
     );
     let ready = || running.stdout_so_far().contains("looked up").then_some(());
     wait::until(wait::patient(LIMIT), ready).ok_or("the names were not looked up")?;
-    let asked = |story: &Story| ["b.example", "c.example"].map(|name| story.cluster.queries().count(name));
+    let asked = |story: &Story| [b, c].map(|name| story.cluster.queries().count(name));
     let before = asked(story);
-    story.apply("names.yaml", &policies::names(&[&b, &c]));
+    story.apply("names.yaml", &names_of_web(&[b, c]));
     let tried = story.all(&[
         Try::new("web", "http://192.0.2.61/", Want::Silence),
         Try::new("web", "http://192.0.2.62/", Want::Reach("192.0.2.62:80")),
@@ -113,7 +113,7 @@ fn edit(story: &mut Story) -> Verdict {
 }
 
 fn killed(story: &mut Story) -> Verdict {
-    story.apply("names.yaml", &policies::names(&["matchPattern: \"*.fresh.example\""]));
+    story.apply("names.yaml", &names_of_web(&["*.fresh.example"]));
     let mut running = story.python(
         "web",
         "import select, socket, sys, time\n\
