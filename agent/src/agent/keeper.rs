@@ -45,7 +45,7 @@ const SAVE: Duration = Duration::from_secs(1);
 /// How often dead grants are removed.
 const SWEEP: Duration = Duration::from_secs(30);
 /// How often it is checked that the programs are in their places.
-const VERIFY: Duration = Duration::from_secs(60);
+const VERIFY: Duration = Duration::from_secs(5);
 /// For so long after its end a grant stays, to explain denials ("expired N s ago").
 const REMEMBER: u32 = 600;
 /// Requests that wait.
