@@ -121,6 +121,7 @@ impl Parts {
             memory,
             own,
             slow: BTreeSet::new(),
+            map_full: 0,
             revision: 1,
             problems: Default::default(),
             refused: None,

@@ -5,7 +5,7 @@ use egret_common::{
     event::{CLOCK_AT, ClockReading, GRANT_PUT, GRANT_SETTLE, GRANT_SWEEP, GrantRequest},
     grant::{self, GrantTime},
     ids::ClassId,
-    maps::GrantKey,
+    maps::{GrantKey, Grants},
     net::Addr,
 };
 
@@ -32,8 +32,19 @@ impl Datapath {
 
     /// Removes the entries of `GRANTS` whose slots all expired before `before`. Returns how many.
     pub fn sweep(&self, before: GrantTime) -> usize {
+        self.sweep_among(self.grants(), before)
+    }
+
+    /// As [`Datapath::sweep`]; but where more than half of the room is taken, everything goes that is over `now`.
+    pub fn sweep_for_room(&self, before: GrantTime, now: GrantTime) -> usize {
+        let grants = self.grants();
+        let crowded = grants.len() > self.sizes.grants as usize / 2;
+        self.sweep_among(grants, if crowded { now } else { before })
+    }
+
+    fn sweep_among(&self, grants: Vec<(GrantKey, Grants)>, before: GrantTime) -> usize {
         let over = |slots: &[u64]| slots.iter().all(|slot| *slot == 0 || grant::expires(*slot) < before);
-        let candidates = self.grants().into_iter().filter(|(_, grants)| over(&grants.slots));
+        let candidates = grants.into_iter().filter(|(_, grants)| over(&grants.slots));
         candidates.filter(|(key, _)| self.sweep_one(key, before)).count()
     }
 
