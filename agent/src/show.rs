@@ -90,6 +90,7 @@ fn status_text(status: &api::Status) -> String {
     table.row(["Source", &status.source]);
     table.row(["Started", &format!("{}{adopted}", status.started)]);
     table.row(["Datapath", &format!("{}, {}", status.datapath, status.mode)]);
+    table.row(["Startup", &format!("{}; {} packets dropped", status.startup, status.unknown_drops)]);
     table.row(["Endpoints", &format!("{} of {} ready", status.endpoints_ready, status.endpoints)]);
     table.row(["Identities", &status.identities.to_string()]);
     table.row(["Policies", &format!("{}, revision {}", status.policies, status.revision)]);

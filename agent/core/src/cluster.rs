@@ -42,7 +42,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// It is new, or says something else now.
-    Put(Object),
+    Put(Box<Object>),
     /// It is gone.
     Delete(Key),
 }
@@ -92,7 +92,7 @@ impl Cluster {
     /// Takes a change in; says whether anything is different now.
     pub fn apply(&mut self, change: Change) -> bool {
         match change {
-            Change::Put(Object { key, body }) => self.put(key, body),
+            Change::Put(object) => self.put(object.key, object.body),
             Change::Delete(key) => self.delete(&key),
         }
     }
@@ -204,7 +204,10 @@ mod tests {
         let key = Key::new(Kind::Pod, "x", "p");
         let put = |app: &str| {
             let labels = Labels::from([("app".to_owned(), app.to_owned())]);
-            Change::Put(Object { key: key.clone(), body: Body::Pod(Pod { labels, ..Pod::default() }) })
+            Change::Put(Box::new(Object {
+                key: key.clone(),
+                body: Body::Pod(Pod { labels, ..Pod::default() }),
+            }))
         };
         let mut cluster = Cluster::default();
         for app in ["a", "b", "a"] {
@@ -214,7 +217,7 @@ mod tests {
         }
         let namespace =
             Object { key: Key::new(Kind::Namespace, "", "x"), body: Body::Namespace(Labels::new()) };
-        assert!(cluster.apply(Change::Put(namespace)));
+        assert!(cluster.apply(Change::Put(Box::new(namespace))));
         assert_eq!(cluster.profiles.len(), 1);
         assert!(cluster.apply(Change::Delete(key.clone())));
         assert_eq!((cluster.pods.len(), cluster.profiles.len()), (0, 0));

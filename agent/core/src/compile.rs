@@ -65,6 +65,8 @@ pub enum NamesAsk {
 pub struct World {
     /// Search domains of the clients.
     pub search: Vec<Name>,
+    /// The cluster's own domain, if there is a cluster.
+    pub cluster_domain: Option<Name>,
     /// Resolvers whose answers are learned.
     pub resolvers: BTreeSet<SocketAddr>,
     /// Addresses with an identity (`egret_common::ids::identity`), those of pods among them.
@@ -75,6 +77,16 @@ pub struct World {
     pub names_ask: NamesAsk,
     /// Names that were seen and that a slow pattern matches; they get an entry of their own.
     pub seen_names: BTreeSet<Name>,
+}
+
+impl World {
+    /// Whether a name may stand for the address: those of the cluster are opened only by names under its own domain
+    /// (CASES K-A10, K-A15).
+    pub(crate) fn may_open(&self, name: &Name, address: IpAddr) -> bool {
+        let inside = |domain: &Name| name.prefix_above(domain).is_some();
+        let owned = self.identities.contains_key(&address.to_canonical());
+        !owned || self.cluster_domain.as_ref().is_some_and(inside)
+    }
 }
 
 /// One workload with its policies.
@@ -116,7 +128,7 @@ impl Compiled {
 /// # Errors
 /// [`CompileError`]; the book may have grown, nothing else happened.
 pub fn compile(world: &World, endpoints: &[EndpointSpec], book: &mut Book) -> Result<Compiled, CompileError> {
-    let index = NameIndex::new(patterns(endpoints), &world.search);
+    let index = NameIndex::new(patterns(endpoints), &world.search, world.cluster_domain.as_ref());
     let name_exact = index.exact_entries(&world.seen_names, book.names_mut());
     let suffixes = index.suffix_entries(book.names_mut());
     let name_suffix = suffixes.into_iter().map(|(text, classes)| (Suffix(text), classes)).collect();

@@ -23,6 +23,7 @@
 //! | [`cluster`] | pods, services, nodes and policies as objects; who owns which address |
 //! | [`ports`], [`net`] | protocols, port ranges, named ports; CIDRs and their canonical form |
 //! | [`allow`] | `NAME[:PORT[/PROTO]]` |
+//! | [`tuning`] | annotations: audit, reject, lifetimes |
 //! | `problem` | what is wrong with a YAML value, for all readers |
 //! | [`policy`] | the model; `kubernetes` and `cilium` read, `write` writes, diagnostics carry the field's path |
 //! | [`compile`] | rule sets, name classes, CIDR classes, and the [`compile::Book`] of their numbers |
@@ -56,3 +57,4 @@ pub mod policy;
 pub mod ports;
 mod problem;
 pub mod state;
+pub mod tuning;

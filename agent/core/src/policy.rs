@@ -22,6 +22,7 @@ use crate::{
     labels::{Labels, Selector},
     names::Pattern,
     ports::{Ports, Proto},
+    tuning::Lifetimes,
 };
 
 /// The port of DNS over UDP and TCP (RFC 1035 4.2).
@@ -194,13 +195,14 @@ pub struct Policy {
     subject: Subject,
     isolates: Isolation,
     rules: Vec<Rule>,
+    lifetimes: Lifetimes,
 }
 
 impl Policy {
     /// Puts a policy together; the rules must come from a reader of this crate or hold to [`Rule`]'s limits.
     #[must_use]
     pub fn new(origin: Origin, subject: Subject, isolates: Isolation, rules: Vec<Rule>) -> Self {
-        Self { origin, subject, isolates, rules }
+        Self { origin, subject, isolates, rules, lifetimes: Lifetimes::default() }
     }
 
     /// The object that the policy was read from.
@@ -236,6 +238,30 @@ impl Policy {
     #[must_use]
     pub fn isolates(&self) -> Isolation {
         self.isolates
+    }
+
+    /// The same policy with other lifetimes of what its workloads learn.
+    #[must_use]
+    pub fn lasting(self, lifetimes: Lifetimes) -> Self {
+        Self { lifetimes, ..self }
+    }
+
+    /// Lifetimes of what its workloads learn, as far as its object says something about them.
+    #[must_use]
+    pub fn lifetimes(&self) -> Lifetimes {
+        self.lifetimes
+    }
+
+    /// The same policy, its entities changed.
+    #[must_use]
+    pub fn with_entities(&self, change: impl Fn(&BTreeSet<Entity>) -> BTreeSet<Entity>) -> Self {
+        let mut changed = self.clone();
+        for rule in &mut changed.rules {
+            if let Peers::Entities(entities) = &mut rule.peers {
+                *entities = change(entities);
+            }
+        }
+        changed
     }
 
     /// The rules, in the order of the text; the order means nothing.

@@ -21,7 +21,7 @@ pub use saved::{Saved, SavedRole};
 pub use update::Wiring;
 
 use crate::{
-    compile::{self, Book, CompileError, Compiled, EndpointSpec, World, addr},
+    compile::{self, Book, CompileError, Compiled, EndpointSpec, Role, World, addr},
     desired::{Desired, Entry, MapOp, diff},
     dns::{
         cache::{Cache, Limits},
@@ -92,7 +92,8 @@ impl State {
 
     /// The patterns behind a name class.
     pub fn patterns(&self, class: ClassId) -> impl Iterator<Item = &Pattern> {
-        self.book.class(class).into_iter().flatten().map(|member| &member.pattern)
+        let members = self.book.class(class).into_iter().flatten();
+        members.filter(|member| member.role != Role::Cluster).map(|member| &member.pattern)
     }
 
     /// What a workload was told so far.
@@ -132,7 +133,8 @@ impl State {
         self.ruled = self.book.classes();
         let mut grants = Vec::new();
         for (endpoint, cache) in &self.caches {
-            for (name, address, expires) in cache.iter().filter(|(.., expires)| *expires > now) {
+            let alive = cache.iter().filter(|(.., expires)| *expires > now);
+            for (name, address, expires) in alive.filter(|(name, ip, _)| self.world.may_open(name, *ip)) {
                 let class = self.book.class_id(self.compiled.index.classify(name));
                 if class != self.book.class_id(old.index.classify(name)) {
                     grants.push(grant(*endpoint, address, class, expires));

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use egret_common::ids::EndpointId;
 use egret_common::maps::{
-    BACKENDS, Backend, Backends, ENDPOINT_POD, ENDPOINT_QUERY_FILTER, ENDPOINT_SERVICES, ServiceKey,
+    BACKENDS, Backend, Backends, ENDPOINT_AUDIT, ENDPOINT_POD, ENDPOINT_QUERY_FILTER, ENDPOINT_REJECT,
+    ENDPOINT_SERVICES, ServiceKey,
 };
 use egret_common::net::Direction;
 use egret_core::cluster::{Cluster, LocalPod, Resolved, ServiceEntry, Source};
@@ -14,10 +15,13 @@ use egret_core::compile::{EndpointSpec, NamesAsk, World, addr};
 use egret_core::dns::lifetime::Lifetime;
 use egret_core::identity::{IdentityBook, NamedPorts, Profile};
 use egret_core::labels::Labels;
-use egret_core::policy::{Effect, Policy, Severity, Subject};
+use egret_core::names::Name;
+use egret_core::policy::{Effect, Peers, Policy, Rule, Severity, Subject};
 use egret_core::ports::Proto;
+use egret_core::tuning::{Lifetimes, Tuning};
 use serde::{Deserialize, Serialize};
 
+use super::keeper::Setting;
 use crate::api;
 use crate::source::folder::Texts;
 
@@ -186,15 +190,26 @@ impl From<&LocalPod> for Local {
 
 impl Picture {
     /// What all endpoints share.
-    pub(super) fn world(&self, trusted: &BTreeSet<SocketAddr>) -> World {
+    pub(super) fn world(&self, setting: &Setting) -> World {
         World {
-            search: Vec::new(),
-            resolvers: self.resolvers(trusted),
+            search: self.search(setting),
+            cluster_domain: Some(setting.cluster_domain.clone()),
+            resolvers: self.resolvers(&setting.trusted),
             identities: self.resolved.world_identities.clone(),
             peers: self.resolved.peers.clone(),
             names_ask: NamesAsk::No,
             seen_names: BTreeSet::new(),
         }
+    }
+
+    /// The domains that resolvers of pods append to names. Of pods without a rule that speaks of names nobody asks.
+    fn search(&self, setting: &Setting) -> Vec<Name> {
+        let named = |rule: &Rule| rule.dns.is_some() || matches!(rule.peers, Peers::Names(_));
+        let asks = |pod: &&LocalPod| pod.policies.iter().flat_map(Policy::rules).any(named);
+        let pods = self.resolved.local.iter().filter(asks);
+        let of_pods: BTreeSet<Name> = pods.flat_map(|pod| pod.search(&setting.cluster_domain)).collect();
+        let of_host = setting.search.iter().filter(|name| !of_pods.contains(*name)).cloned();
+        of_host.chain(of_pods.iter().cloned()).collect()
     }
 
     /// Whose answers are learned.
@@ -228,6 +243,15 @@ impl Picture {
         };
         let judged = !self.resolved.services.is_empty() && pod.policies.iter().any(denies);
         flags |= if judged { ENDPOINT_SERVICES } else { 0 };
+        let tuning = Tuning::of(&pod.annotations);
+        for (wish, bit) in [(tuning.audit, ENDPOINT_AUDIT), (tuning.reject, ENDPOINT_REJECT)] {
+            flags = match wish {
+                Some(true) => flags | bit,
+                Some(false) => flags & !bit,
+                None => flags,
+            };
+        }
+        let lifetime = Lifetimes::of_policies(&pod.policies).under(tuning.lifetimes).or(lifetime);
         let (ports, policies) = (pod.ports.clone(), pod.policies.clone());
         EndpointSpec { id, identity: pod.identity, flags, lifetime, ports, policies }
     }

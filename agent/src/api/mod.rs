@@ -71,6 +71,10 @@ pub struct Status {
     pub started: String,
     /// How pods are held: `tcx` or `clsact`.
     pub datapath: String,
+    /// What becomes of pods that start before they are known.
+    pub startup: String,
+    /// Packets that were dropped since they were nobody's.
+    pub unknown_drops: u64,
     /// Maps and programs were there already when it began.
     pub adopted: bool,
     /// `enforce` or `audit`.

@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeSet, fmt, net::IpAddr};
 
-use crate::{identity::NamedPorts, labels::Labels, policy::Policy, ports::Proto};
+use crate::{identity::NamedPorts, labels::Labels, names::Name, policy::Policy, ports::Proto};
 
 /// The kinds of objects that Egret reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -143,6 +143,8 @@ pub struct Pod {
     pub ips: BTreeSet<IpAddr>,
     /// Named ports of its containers.
     pub ports: NamedPorts,
+    /// Search domains of its own (`dnsConfig`), beside those that the cluster gives it.
+    pub searches: BTreeSet<Name>,
 }
 
 /// Where a pod is in its life.

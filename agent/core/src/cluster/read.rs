@@ -12,8 +12,9 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 use serde_yaml_ng::{Deserializer, Value};
 
-use super::object::{Body, Key, Kind, Object};
+use super::object::{Body, Key, Kind, Object, Pod};
 use crate::policy::{Diagnostic, Severity, load};
+use crate::tuning::Tuning;
 use field::{Field, Problem, Read};
 
 /// The namespace of an object that names none.
@@ -103,11 +104,24 @@ fn read_object(value: &Value, label: &str, contents: &mut Contents) {
         _ => return read_policy(value, key, contents),
     };
     match body {
-        Ok(body) => keep(Object { key, body }, contents),
+        Ok(body) => {
+            if let Body::Pod(pod) = &body {
+                warn_about_annotations(pod, &key, contents);
+            }
+            keep(Object { key, body }, contents);
+        }
         Err(problem) => {
             contents.tell(Severity::Error, &key.to_string(), problem);
             contents.broken.insert(key);
         }
+    }
+}
+
+/// What an annotation says that cannot be read is lost, not the pod.
+fn warn_about_annotations(pod: &Pod, key: &Key, contents: &mut Contents) {
+    for problem in Tuning::read(&pod.annotations).1 {
+        let message = format!("{}; ignored", problem.message);
+        contents.tell(Severity::Warning, &key.to_string(), Problem { message, ..problem });
     }
 }
 

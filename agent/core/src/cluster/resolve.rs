@@ -14,11 +14,10 @@ use super::{Cluster, Key, Kind, ServiceEntry, Stored, services};
 use crate::{
     identity::{Identity, IdentityBook, NamedPorts, Profile, UNMANAGED},
     labels::Labels,
-    policy::{Diagnostic, Policy, Severity},
+    names::Name,
+    policy::{Diagnostic, Entity, Policy, Severity},
+    tuning::PLACES,
 };
-
-/// Annotations that say where a pod of a plain host is to be found.
-const PLACES: [&str; 3] = ["egret.dev/netns", "egret.dev/interface", "egret.dev/cgroup"];
 
 /// Everything that the compiler and the shell ask about the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -68,8 +67,20 @@ pub struct LocalPod {
     pub ports: NamedPorts,
     /// Annotations `egret.dev/...`.
     pub annotations: Labels,
+    /// Search domains of its own, beside those that the cluster gives it.
+    pub searches: BTreeSet<Name>,
     /// The policies that are about it.
     pub policies: Vec<Policy>,
+}
+
+impl LocalPod {
+    /// The domains that its resolver may append to a name, in a cluster with this domain.
+    pub fn search(&self, cluster_domain: &Name) -> BTreeSet<Name> {
+        let below = |prefix: &str| Name::parse(&format!("{prefix}.{cluster_domain}")).ok();
+        let services = [below(&format!("{}.svc", self.key.namespace)), below("svc")];
+        let own = self.searches.iter().cloned();
+        own.chain(services.into_iter().flatten()).chain([cluster_domain.clone()]).collect()
+    }
 }
 
 /// Owners of addresses.
@@ -99,7 +110,7 @@ impl Cluster {
             }
         }
         services::resolve(self, &owners, &mut out);
-        out.local = self.local_pods(node, &owners, &numbers);
+        out.local = self.local_pods(node, &owners, &numbers, out.apiserver);
         out
     }
 
@@ -144,14 +155,20 @@ impl Cluster {
         owners
     }
 
-    fn local_pods(&self, node: &str, owners: &Owners<'_>, numbers: &Numbers) -> Vec<LocalPod> {
+    fn local_pods(
+        &self,
+        node: &str,
+        owners: &Owners<'_>,
+        numbers: &Numbers,
+        apiserver: ApiServer,
+    ) -> Vec<LocalPod> {
         let mut policies: BTreeMap<&Labels, Vec<Policy>> = BTreeMap::new();
         let mut local = Vec::new();
         for (key, stored) in self.pods.iter().filter(|(_, s)| s.is_live() && is_local(s, node)) {
             let labels = &stored.profile.labels;
             let selecting = policies.entry(labels).or_insert_with(|| {
                 let all = self.policies.values().flatten();
-                all.filter(|p| p.selects(labels)).cloned().collect()
+                all.filter(|p| p.selects(labels)).map(|p| apiserver.meant_by(p)).collect()
             });
             let owns = |ip: &&IpAddr| owners.get(ip).is_some_and(|(owner, _)| *owner == key);
             local.push(LocalPod {
@@ -163,10 +180,27 @@ impl Cluster {
                 labels: labels.clone(),
                 ports: stored.profile.ports.clone(),
                 annotations: stored.pod.annotations.clone(),
+                searches: stored.pod.searches.clone(),
                 policies: selecting.clone(),
             });
         }
         local
+    }
+}
+
+impl ApiServer {
+    /// The policy with its entities as the numbers of identities have them here.
+    fn meant_by(self, policy: &Policy) -> Policy {
+        policy.with_entities(|entities| {
+            let mut meant = entities.clone();
+            if self.on_host && entities.contains(&Entity::KubeApiserver) {
+                meant.insert(Entity::Host);
+            }
+            if self.on_nodes && entities.contains(&Entity::RemoteNode) {
+                meant.insert(Entity::KubeApiserver);
+            }
+            meant
+        })
     }
 }
 

@@ -7,7 +7,9 @@ mod index;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use egret_common::ids::{CLASS_NAME_BASE, CLASS_QUERY_ONLY, CLASS_SEARCHED, CLASS_UNSURE, ClassId};
+use egret_common::ids::{
+    CLASS_CLUSTER, CLASS_NAME_BASE, CLASS_QUERY_ONLY, CLASS_SEARCHED, CLASS_UNSURE, ClassId,
+};
 
 pub use index::NameIndex;
 
@@ -35,6 +37,8 @@ pub enum Role {
     /// The name ends like the pattern, which the kernel's tables cannot express. It may be asked for, since it may be
     /// one of the pattern's; only the agent can tell. Never part of what [`NameIndex::classify`] says.
     Tail,
+    /// Not the pattern, but the name: it lies under the cluster's own domain. Never alone in a class.
+    Cluster,
 }
 
 /// The identity of a name class.
@@ -51,7 +55,7 @@ pub struct NameBook {
 impl NameBook {
     /// The number of a class, new if need be; 0 for the class without patterns.
     pub fn id(&mut self, key: ClassKey) -> ClassId {
-        if key.is_empty() {
+        if key.iter().all(|member| member.role == Role::Cluster) {
             return 0;
         }
         if let Some(id) = self.ids.get(&key) {
@@ -91,8 +95,8 @@ impl NameBook {
     /// The patterns behind a number.
     #[must_use]
     pub fn key(&self, id: ClassId) -> Option<&ClassKey> {
-        let place =
-            (id & !(CLASS_QUERY_ONLY | CLASS_SEARCHED | CLASS_UNSURE)).checked_sub(CLASS_NAME_BASE + 1)?;
+        let bits = CLASS_QUERY_ONLY | CLASS_SEARCHED | CLASS_UNSURE | CLASS_CLUSTER;
+        let place = (id & !bits).checked_sub(CLASS_NAME_BASE + 1)?;
         let (key, own) = self.at(place as usize)?;
         (own == id).then_some(key)
     }
@@ -106,5 +110,6 @@ fn bits(key: &ClassKey) -> ClassId {
         (false, true) => CLASS_QUERY_ONLY | CLASS_SEARCHED,
         (false, false) => CLASS_QUERY_ONLY,
     };
-    closed | if has(Role::Tail) { CLASS_UNSURE } else { 0 }
+    let unsure = if has(Role::Tail) { CLASS_UNSURE } else { 0 };
+    closed | unsure | if has(Role::Cluster) { CLASS_CLUSTER } else { 0 }
 }

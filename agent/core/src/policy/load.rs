@@ -9,6 +9,10 @@ use super::{
     Diagnostic, Origin, Policy, Severity, cilium, kubernetes,
     reader::{Fields, Node, Problem, Read},
 };
+use crate::{
+    labels::Labels,
+    tuning::{self, Lifetimes},
+};
 
 /// What a file yielded. An object with an error yields no policy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -117,9 +121,15 @@ pub(super) fn read_object_for(mode: Mode, value: &Value, label: &str) -> Loaded 
     let mut loaded = Loaded::default();
     let mut notes = Notes::default();
     let head = head(value, mode);
+    let lifetimes = lifetimes(value).unwrap_or_else(|problem| {
+        notes.errors.push(problem);
+        Lifetimes::default()
+    });
     let object = head.as_ref().map_or_else(|_| label.to_owned(), |(_, origin)| origin.to_string());
     match head.and_then(|(kind, origin)| policies(value, kind, origin, mode, &mut notes)) {
-        Ok(policies) if notes.errors.is_empty() => loaded.policies.extend(policies),
+        Ok(policies) if notes.errors.is_empty() => {
+            loaded.policies.extend(policies.into_iter().map(|p| p.lasting(lifetimes)));
+        }
         Ok(_) => {}
         Err(problem) => notes.errors.push(problem),
     }
@@ -149,6 +159,18 @@ fn policies(value: &Value, kind: Kind, origin: Origin, mode: Mode, notes: &mut N
         Kind::Network => Ok(vec![kubernetes::policy(value, origin, notes)?]),
         Kind::Cilium | Kind::CiliumClusterwide => cilium::policies(value, origin, mode, notes),
     }
+}
+
+/// What the annotations say.
+fn lifetimes(value: &Value) -> Read<Lifetimes> {
+    let annotations = value.get("metadata").and_then(|m| m.get("annotations")).and_then(Value::as_mapping);
+    let text = |(key, value): (&Value, &Value)| {
+        let key = key.as_str().filter(|key| key.starts_with(tuning::ANNOTATIONS))?;
+        let path = format!("metadata.annotations[{key}]");
+        let wrong = || Problem::other_kind(&path, "a string", Some(value));
+        Some(value.as_str().ok_or_else(wrong).map(|value| (key.to_owned(), value.to_owned())))
+    };
+    Lifetimes::read(&annotations.into_iter().flatten().filter_map(text).collect::<Read<Labels>>()?)
 }
 
 fn head(value: &Value, mode: Mode) -> Read<(Kind, Origin)> {

@@ -38,6 +38,7 @@ impl Bench {
         let search: Vec<Name> = search.iter().map(|s| Name::parse(s).unwrap()).collect();
         let world = World {
             search: search.clone(),
+            cluster_domain: None,
             resolvers: resolvers.iter().map(|r| r.parse().unwrap()).collect(),
             identities: BTreeMap::new(),
             peers: BTreeMap::new(),

@@ -152,6 +152,7 @@ impl Judge {
         let known = cluster.outside.iter().filter(|(_, id)| **id != 2).map(|(ip, id)| (*ip, *id));
         let world = World {
             search: Vec::new(),
+            cluster_domain: None,
             resolvers: Default::default(),
             identities: addresses.chain(known).collect(),
             peers: pods.iter().map(|(_, id, _)| (id.number, id.clone())).collect(),

@@ -23,6 +23,7 @@ const NOW: u32 = 1_000_000;
 fn world(names_ask: NamesAsk) -> World {
     World {
         search: search(),
+        cluster_domain: None,
         resolvers: BTreeSet::new(),
         identities: identities(),
         peers: pods(),

@@ -266,7 +266,7 @@ proptest! {
         let (mut lab, all) = lab_of(&backends);
         for policy in &policies {
             let key = Key::new(Kind::CiliumNetworkPolicy, "x", &policy.origin().name);
-            lab.cluster.apply(Change::Put(Object { key, body: Body::Policies(vec![policy.clone()]) }));
+            lab.cluster.apply(Change::Put(Box::new(Object { key, body: Body::Policies(vec![policy.clone()]) })));
         }
         let policies: Vec<Policy> = lab.cluster.policies().flat_map(|(_, p)| p.to_vec()).collect();
         let resolved = lab.resolve();
