@@ -175,9 +175,8 @@ impl Keeper {
             Task::Addresses => self.read_addresses(),
             Task::Save => self.save(),
             Task::Sweep => {
-                let now = now();
-                let before = now.saturating_sub(ticks_of_secs(REMEMBER));
-                self.datapath.sweep_for_room(before, now);
+                let before = now().saturating_sub(ticks_of_secs(REMEMBER));
+                self.sweep(before);
                 self.learner.state_mut().forget(before);
             }
             Task::Verify => self.verify(),
