@@ -156,7 +156,7 @@ fn l_a01_an_agent_that_is_stopped_is_not_missed_either() {
 }
 
 #[test]
-fn l_a01_t_a01_what_has_expired_meanwhile_closes_no_open_connection() {
+fn l_a01_t_a01_smoke_what_has_expired_meanwhile_closes_no_open_connection() {
     let Some(cluster) = Cluster::new() else { return };
     let mut cluster = cluster.agent_args(&["--ttl-floor", "1", "--grace", "0", "--keep-in-use", "false"]);
     cluster.zone.set("vendor.example", 1, &["192.0.2.10"]);

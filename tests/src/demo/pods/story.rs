@@ -103,7 +103,7 @@ impl Story {
 
     /// Pod and reason -> packets.
     pub(super) fn counters(&self) -> BTreeMap<String, u64> {
-        let pods = ["web", "api", "job"].map(|pod| self.cluster.pod(pod).full_name());
+        let pods = ["web", "api", "job", "dns"].map(|pod| self.cluster.pod(pod).full_name());
         let rows = pods.iter().flat_map(|pod| {
             let drops = self.cluster.agent.drops(pod).into_iter();
             drops.map(move |(reason, packets)| (format!("{pod} {reason}"), packets))
