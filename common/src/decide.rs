@@ -408,6 +408,8 @@ pub fn decide_what<T: Tables>(
         expired_ticks: zero,
     };
     T::repeat(count, |_| tally.candidate(tables));
+    // From here on only what the tally holds: whatever else lived through the loop would need room on the stack.
+    let zero = tally.zero;
     out.class = tally.class;
     out.cookie = tally.cookie;
     let outcome = tally.outcome();
@@ -416,7 +418,7 @@ pub fn decide_what<T: Tables>(
         out.cookie = outcome >> 2 | tally.cookie & COOKIE_DNS;
     }
     let outcome = outcome & 3;
-    if backends.is_some() {
+    if tally.backends.is_some() {
         if tally.begun == 0 || outcome != OUTCOME_ALLOW as u32 {
             out.reason = DropReason::ServiceBackendDenied as u32;
         }
@@ -424,7 +426,7 @@ pub fn decide_what<T: Tables>(
         match outcome as u8 {
             OUTCOME_ALLOW => {}
             OUTCOME_DENY => out.reason = DropReason::DenyRule as u32,
-            _ => explain(tables, endpoint, remote, what, names, &tally, out),
+            _ => explain(tables, endpoint, remote, what, &tally, out),
         }
     }
     out.reason = out.reason.wrapping_add(zero);
@@ -469,13 +471,12 @@ fn explain<T: Tables>(
     endpoint: &Endpoint,
     remote: &Addr,
     what: What,
-    names: bool,
     tally: &Tally<'_>,
     out: &mut Decision,
 ) {
     out.class = 0;
     out.cookie = 0;
-    let reason = if !names {
+    let reason = if tally.features & SET_NAMES == 0 || what.egress == 0 {
         DropReason::NoRule
     } else if tally.expired != 0 {
         out.class = tally.expired;
