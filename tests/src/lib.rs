@@ -11,7 +11,8 @@
 //!
 //! [`lab`] puts all of it together for the scenario tests; nothing of it knows Egret's maps or its compiler:
 //! [`egret`] only starts the binary and reads its report. The tests against loaded programs stand apart: [`arena`]
-//! loads them, [`packet`] and [`dnsd::raw`] make what they are given, [`model`] says what must come of it.
+//! loads them, [`packet`] and [`dnsd::raw`] make what they are given, [`model`] says what must come of it, and [`tables`]
+//! puts them behind the truth tables of `egret-tables`.
 
 pub mod agent;
 pub mod arena;
@@ -30,5 +31,6 @@ pub mod probe;
 pub mod report;
 pub mod residue;
 pub mod servers;
+pub mod tables;
 pub mod traffic;
 pub mod wait;

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::SystemTime;
 
 use egret_common::maps::{
-    CONFIG_EVENTS, CONFIG_SLOW_PATTERNS, ENDPOINT_AUDIT, ENDPOINT_DNS_NXDOMAIN, ENDPOINT_KEEP,
-    ENDPOINT_REJECT,
+    CONFIG_EVENTS, CONFIG_SERVICES, CONFIG_SLOW_PATTERNS, ENDPOINT_AUDIT, ENDPOINT_DNS_NXDOMAIN,
+    ENDPOINT_KEEP, ENDPOINT_REJECT,
 };
 use egret_core::compile::{CompileError, EndpointSpec, World};
 use egret_core::desired::{Desired, diff};
@@ -191,7 +191,7 @@ fn load(args: &AgentArgs) -> Result<(Datapath, Desired), Refusal> {
         dir: args.pins.clone(),
         cgroup_level: POD_LEVEL,
         // Flags stand in read-only data, and policies come and go.
-        config_flags: CONFIG_EVENTS | CONFIG_SLOW_PATTERNS,
+        config_flags: CONFIG_EVENTS | CONFIG_SLOW_PATTERNS | CONFIG_SERVICES,
         events_per_second: EVENTS,
         sizes: Sizes::node(),
         adopt: true,

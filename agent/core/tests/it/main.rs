@@ -2,11 +2,7 @@
 //! against what follows from them.
 
 mod cases;
-mod cluster;
-mod cyclonus;
 mod objects;
 mod oracle;
-mod roster;
 mod scanner;
 mod support;
-mod tables;

@@ -69,6 +69,7 @@ fn reached(lab: &mut Lab, objects: &Objects) -> Vec<&'static str> {
     let client = resolved.local.iter().find(|p| p.key.name == "x").expect("the client");
     assert!(client.policies.iter().flat_map(Policy::rules).all(|r| !matches!(r.peers, Peers::Objects(_))));
     let world = World {
+        cluster_domain: None,
         search: Vec::new(),
         cluster_domain: None,
         resolvers: BTreeSet::new(),
