@@ -137,7 +137,8 @@ struct Tally<'a> {
     normal: u32,
     class: ClassId,
     cookie: u32,
-    /// A live name of the address that has other ports.
+    /// A live name of the address. If nothing allows the flow, its rules are about other ports, or an earlier rule passed
+    /// over them.
     live: ClassId,
     /// An expired name that would open the port.
     expired: ClassId,
@@ -202,8 +203,10 @@ impl Tally<'_> {
                 self.expired = class;
                 self.expired_ticks = expired;
             }
-            None if expired == 0 && ids::is_name_class(class) => self.live = class,
             None => {}
+        }
+        if expired == 0 && ids::is_name_class(class) {
+            self.live = class;
         }
         self.forget_branches();
     }

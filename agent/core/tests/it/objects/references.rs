@@ -71,7 +71,6 @@ fn reached(lab: &mut Lab, objects: &Objects) -> Vec<&'static str> {
     let world = World {
         cluster_domain: None,
         search: Vec::new(),
-        cluster_domain: None,
         resolvers: BTreeSet::new(),
         identities: resolved.world_identities.clone(),
         peers: resolved.peers.clone(),
