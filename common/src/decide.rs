@@ -4,9 +4,9 @@
 use crate::grant::{self, GrantTime};
 use crate::ids::{self, ClassId, EndpointId, SetId, identity};
 use crate::maps::{
-    BACKENDS, Backends, ENDPOINT_SERVICES, Endpoint, GRANT_SLOTS, Grants, MAX_CHUNKS, OUTCOME_ALLOW,
-    OUTCOME_DENY, OUTCOME_NONE, PortRule, RULES_PER_CHUNK, RuleChunk, RuleKey, SET_ANY, SET_CIDR,
-    SET_IDENTITY, SET_ISOLATED, SET_NAMES, ServiceKey, cidr_port, port_key,
+    BACKENDS, Backends, COOKIE_DNS, ENDPOINT_SERVICES, Endpoint, GRANT_SLOTS, Grants, MAX_CHUNKS,
+    OUTCOME_ALLOW, OUTCOME_DENY, OUTCOME_NONE, OUTCOME_PASS, PortRule, RULES_PER_CHUNK, RuleChunk, RuleKey,
+    SET_ANY, SET_CIDR, SET_IDENTITY, SET_ISOLATED, SET_NAMES, ServiceKey, cidr_port, port_key,
 };
 use crate::net::{Addr, Direction, proto};
 use crate::verdict::DropReason;
@@ -137,7 +137,8 @@ struct Tally<'a> {
     normal: u32,
     class: ClassId,
     cookie: u32,
-    /// A live name of the address that has other ports.
+    /// A live name of the address. If nothing allows the flow, its rules are about other ports, or an earlier rule passed
+    /// over them.
     live: ClassId,
     /// An expired name that would open the port.
     expired: ClassId,
@@ -179,7 +180,7 @@ impl Tally<'_> {
     fn next_backend(&mut self) -> bool {
         let Some(backends) = self.backends else { return false };
         let (zero, begun) = (self.zero, self.begun as u32);
-        if begun >= backends.count || (begun != 0 && self.outcome() != OUTCOME_ALLOW as u32) {
+        if begun >= backends.count || (begun != 0 && self.outcome() & 3 != OUTCOME_ALLOW as u32) {
             return false;
         }
         let backend = &backends.slots[begun as usize & (BACKENDS - 1)];
@@ -202,8 +203,10 @@ impl Tally<'_> {
                 self.expired = class;
                 self.expired_ticks = expired;
             }
-            None if expired == 0 && ids::is_name_class(class) => self.live = class,
             None => {}
+        }
+        if expired == 0 && ids::is_name_class(class) {
+            self.live = class;
         }
         self.forget_branches();
     }
@@ -218,6 +221,9 @@ impl Tally<'_> {
         let (admin, baseline) = (rule.admin as u32, rule.baseline as u32);
         if admin != 0 && rule.admin_rank << 2 < self.admin {
             self.admin = rule.admin_rank << 2 | admin;
+            if admin != OUTCOME_PASS as u32 {
+                self.class = class;
+            }
         }
         if baseline != 0 && rule.baseline_rank << 2 < self.baseline {
             self.baseline = rule.baseline_rank << 2 | baseline;
@@ -239,7 +245,8 @@ impl Tally<'_> {
         self.expired_ticks = self.expired_ticks.wrapping_add(zero);
     }
 
-    /// `OUTCOME_ALLOW`, `OUTCOME_DENY`, or `OUTCOME_NONE` when no tier says anything.
+    /// `OUTCOME_ALLOW`, `OUTCOME_DENY`, or `OUTCOME_NONE` when no tier says anything; beside it (<< 2) the rank of the rule, if
+    /// it is one of the Admin or Baseline tier.
     #[inline(always)]
     fn outcome(&self) -> u32 {
         outcome(self.admin, self.normal, self.baseline, self.features).wrapping_add(self.zero)
@@ -250,8 +257,7 @@ impl Tally<'_> {
 #[inline(never)]
 fn outcome(admin: u32, normal: u32, baseline: u32, features: u32) -> u32 {
     let (allow, deny) = (OUTCOME_ALLOW as u32, OUTCOME_DENY as u32);
-    let admin = admin & 3;
-    if admin == allow || admin == deny {
+    if admin & 3 == allow || admin & 3 == deny {
         return admin;
     }
     if normal == deny || normal == allow {
@@ -260,7 +266,7 @@ fn outcome(admin: u32, normal: u32, baseline: u32, features: u32) -> u32 {
     if features & SET_ISOLATED != 0 {
         return OUTCOME_NONE as u32;
     }
-    if baseline & 3 == deny { deny } else { allow }
+    if baseline & 3 == allow || baseline & 3 == deny { baseline } else { allow }
 }
 
 /// The rule of a class for a protocol and port: two look-ups at most.
@@ -405,10 +411,17 @@ pub fn decide_what<T: Tables>(
         expired_ticks: zero,
     };
     T::repeat(count, |_| tally.candidate(tables));
+    // From here on only what the tally holds: whatever else lived through the loop would need room on the stack.
+    let zero = tally.zero;
     out.class = tally.class;
     out.cookie = tally.cookie;
     let outcome = tally.outcome();
-    if backends.is_some() {
+    if outcome > 3 {
+        // The rule's rank is its cookie. DNS is learned as under the rule of the Normal tier beside it.
+        out.cookie = outcome >> 2 | tally.cookie & COOKIE_DNS;
+    }
+    let outcome = outcome & 3;
+    if tally.backends.is_some() {
         if tally.begun == 0 || outcome != OUTCOME_ALLOW as u32 {
             out.reason = DropReason::ServiceBackendDenied as u32;
         }
@@ -416,7 +429,7 @@ pub fn decide_what<T: Tables>(
         match outcome as u8 {
             OUTCOME_ALLOW => {}
             OUTCOME_DENY => out.reason = DropReason::DenyRule as u32,
-            _ => explain(tables, endpoint, remote, what, names, &tally, out),
+            _ => explain(tables, endpoint, remote, what, &tally, out),
         }
     }
     out.reason = out.reason.wrapping_add(zero);
@@ -461,13 +474,12 @@ fn explain<T: Tables>(
     endpoint: &Endpoint,
     remote: &Addr,
     what: What,
-    names: bool,
     tally: &Tally<'_>,
     out: &mut Decision,
 ) {
     out.class = 0;
     out.cookie = 0;
-    let reason = if !names {
+    let reason = if tally.features & SET_NAMES == 0 || what.egress == 0 {
         DropReason::NoRule
     } else if tally.expired != 0 {
         out.class = tally.expired;

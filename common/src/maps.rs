@@ -173,9 +173,9 @@ pub struct PortRule {
     pub admin: u8,
     /// `OUTCOME_*` of the Baseline tier.
     pub baseline: u8,
-    /// Rank of the Admin rule over all classes; the least wins.
+    /// Rank of the Admin rule over all classes; the least wins. Below 2^30, and the rule's cookie at the same time.
     pub admin_rank: u32,
-    /// Rank of the Baseline rule over all classes; the least wins.
+    /// Rank of the Baseline rule over all classes; the least wins. Below 2^30, and the rule's cookie at the same time.
     pub baseline_rank: u32,
     /// The Normal rule that decides here, for flows and explain; `PORT_RULE_*` bits lie apart.
     pub cookie: u32,

@@ -12,6 +12,8 @@
 //!   and no creation time the one that came later wins.
 
 mod advise;
+mod asked;
+mod ground;
 mod object;
 mod read;
 mod resolve;
@@ -25,15 +27,17 @@ use std::{
 };
 
 pub use object::{
-    Body, EndpointSlice, Key, Kind, Node, Object, Phase, Pod, Service, ServicePort, TargetPort,
+    Body, CidrGroup, EndpointSlice, Key, Kind, Node, Object, Phase, Pod, Service, ServicePort, TargetPort,
 };
 pub use read::{Contents, read};
 pub use resolve::{ApiServer, LocalPod, Resolved};
 pub use services::ServiceEntry;
 pub use source::Source;
 
+use asked::Asked;
+
 use crate::{
-    identity::{Profile, labels_of_pod},
+    identity::{Profile, labels_with},
     labels::Labels,
     policy::Policy,
 };
@@ -56,6 +60,8 @@ pub struct Cluster {
     slices: BTreeMap<Key, EndpointSlice>,
     nodes: BTreeMap<String, Node>,
     policies: BTreeMap<Key, Vec<Policy>>,
+    asked: Asked,
+    groups: BTreeMap<String, CidrGroup>,
     /// Every profile of a pod once, so that what follows from it is worked out once.
     profiles: BTreeSet<Arc<Profile>>,
     own_addresses: BTreeSet<IpAddr>,
@@ -110,7 +116,8 @@ impl Cluster {
     /// The pods that a policy is about, those at their end left out.
     pub fn selected<'a>(&'a self, policy: &'a Policy) -> impl Iterator<Item = (&'a Key, &'a Pod)> {
         let live = self.pods.iter().filter(|(_, s)| s.is_live());
-        live.filter(|(_, s)| policy.selects(&s.profile.labels)).map(|(key, s)| (key, &s.pod))
+        let selected = live.filter(|(_, s)| policy.selects_pod(&s.profile.labels, s.pod.host_network));
+        selected.map(|(key, s)| (key, &s.pod))
     }
 
     fn put(&mut self, key: Key, body: Body) -> bool {
@@ -123,7 +130,8 @@ impl Cluster {
             Body::Service(service) => replace(&mut self.services, key, service),
             Body::EndpointSlice(slice) => replace(&mut self.slices, key, slice),
             Body::Node(node) => replace(&mut self.nodes, key.name, node),
-            Body::Policies(policies) => replace(&mut self.policies, key, policies),
+            Body::Policies(policies) => self.put_policies(key, policies),
+            Body::CidrGroup(group) => replace(&mut self.groups, key.name, group),
         }
     }
 
@@ -137,8 +145,22 @@ impl Cluster {
             Kind::Service => self.services.remove(key).is_some(),
             Kind::EndpointSlice => self.slices.remove(key).is_some(),
             Kind::Node => self.nodes.remove(&key.name).is_some(),
-            _ => self.policies.remove(key).is_some(),
+            Kind::CiliumCidrGroup => self.groups.remove(&key.name).is_some(),
+            _ => {
+                let old = self.policies.remove(key);
+                old.is_some_and(|old| !self.asked.replace(&old, &[]) || self.labels_changed(|_| true))
+            }
         }
+    }
+
+    fn put_policies(&mut self, key: Key, policies: Vec<Policy>) -> bool {
+        let old = self.policies.get(&key).map(Vec::as_slice);
+        if old == Some(policies.as_slice()) {
+            return false;
+        }
+        let asks = self.asked.replace(old.unwrap_or_default(), &policies);
+        self.policies.insert(key, policies);
+        !asks || self.labels_changed(|_| true)
     }
 
     fn put_pod(&mut self, key: Key, pod: Pod) -> bool {
@@ -159,7 +181,9 @@ impl Cluster {
     fn profile(&mut self, namespace: &str, pod: &Pod) -> Arc<Profile> {
         let none = Labels::new();
         let of_namespace = self.namespaces.get(namespace).unwrap_or(&none);
-        let labels = labels_of_pod(&pod.labels, namespace, of_namespace, &pod.service_account);
+        let labels = labels_with(&pod.labels, namespace, of_namespace, &pod.service_account, |key| {
+            self.asked.contains(key)
+        });
         let profile = Profile { labels, ports: pod.ports.clone() };
         if let Some(known) = self.profiles.get(&profile) {
             return known.clone();
@@ -177,8 +201,13 @@ impl Cluster {
 
     /// The labels of a namespace are labels of its pods (K-A08).
     fn namespace_changed(&mut self, namespace: &str) -> bool {
+        self.labels_changed(|key| key.namespace == namespace)
+    }
+
+    /// What makes the labels of some pods is different now. Always true, as with [`Cluster::forget_profiles`].
+    fn labels_changed(&mut self, concerned: impl Fn(&Key) -> bool) -> bool {
         let mut pods = std::mem::take(&mut self.pods);
-        for (key, stored) in pods.iter_mut().filter(|(key, _)| key.namespace == namespace) {
+        for (key, stored) in pods.iter_mut().filter(|(key, _)| concerned(key)) {
             stored.profile = self.profile(&key.namespace, &stored.pod);
         }
         self.pods = pods;

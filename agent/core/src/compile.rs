@@ -31,7 +31,7 @@ use crate::{
     dns::lifetime::Lifetime,
     identity::{Identity, NamedPorts},
     names::{Name, Pattern},
-    policy::{DNS_PORT, Peers, Policy},
+    policy::{DNS_PORT, Peers, Policy, in_order},
 };
 use book::SetIdentity;
 use claims::Numbered;
@@ -134,6 +134,7 @@ pub fn compile(world: &World, endpoints: &[EndpointSpec], book: &mut Book) -> Re
     let name_suffix = suffixes.into_iter().map(|(text, classes)| (Suffix(text), classes)).collect();
     let mut desired = Desired { name_exact, name_suffix, ..Desired::default() };
     index.reserve_slow(book.names_mut());
+    book.rank(&in_order(endpoints.iter().flat_map(|e| &e.policies)));
     let roster = Roster::new(world, endpoints);
     let mut done = BTreeMap::new();
     for spec in endpoints {
@@ -217,12 +218,13 @@ fn set_of<'a>(
     let isolated = spec.policies.iter().any(|p| p.isolates().of(direction));
     let mut rules = BTreeMap::new();
     for policy in &spec.policies {
+        let tier = policy.standing().tier;
         for rule in policy.rules().iter().filter(|r| r.direction == direction) {
-            rules.insert(book.cookie(policy.origin(), rule), rule);
+            rules.insert(book.cookie(tier, policy.origin(), rule), (tier, rule));
         }
     }
     // What comes in goes to the workload's own ports; what goes out, to ports that its destination names.
-    let names: BTreeSet<&str> = rules.values().flat_map(|r| r.ports.names()).collect();
+    let names: BTreeSet<&str> = rules.values().flat_map(|(_, r)| r.ports.names()).collect();
     let own = spec.ports.iter().filter(|((name, _), _)| names.contains(name.as_str()));
     let ports: NamedPorts = match direction {
         Direction::Ingress => own.map(|(name, port)| (name.clone(), *port)).collect(),
@@ -231,7 +233,8 @@ fn set_of<'a>(
     let cookies = rules.keys().copied().collect();
     let identity = SetIdentity { direction, isolated, names_ask, rules: cookies, ports: ports.clone() };
     let id = book.set_id(identity);
-    let rules = rules.into_iter().map(|(cookie, rule)| Numbered { cookie, rule }).collect();
+    let numbered = |(cookie, (tier, rule))| Numbered { cookie, tier, rule };
+    let rules = rules.into_iter().map(numbered).collect();
     (id, Set::new(rules, isolated, names_ask, ports))
 }
 

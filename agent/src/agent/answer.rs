@@ -104,8 +104,8 @@ impl Keeper {
     fn endpoint(&self, entry: &Entry) -> api::Endpoint {
         let audit = self.spec(entry).flags & ENDPOINT_AUDIT != 0;
         let enforcement = |direction| {
-            let isolated = entry.pod.policies.iter().any(|p| p.isolates().of(direction));
-            match (isolated, audit) {
+            let enforced = entry.pod.policies.iter().any(|p| p.may_deny(direction));
+            match (enforced, audit) {
                 (true, false) => "Enabled",
                 (true, true) => "Disabled (Audit)",
                 (false, _) => "Disabled",

@@ -16,7 +16,7 @@ use egret_core::dns::lifetime::Lifetime;
 use egret_core::identity::{IdentityBook, NamedPorts, Profile};
 use egret_core::labels::Labels;
 use egret_core::names::Name;
-use egret_core::policy::{Effect, Peers, Policy, Rule, Severity, Subject};
+use egret_core::policy::{Peers, Policy, Rule, Severity, Subject, Tier};
 use egret_core::ports::Proto;
 use egret_core::tuning::{Lifetimes, Tuning};
 use serde::{Deserialize, Serialize};
@@ -156,6 +156,8 @@ impl Objects {
         let selected = self.cluster.selected(policy);
         api::Policy {
             name: policy.origin().to_string(),
+            tier: policy.standing().tier.to_string(),
+            priority: Some(policy.standing()).filter(|s| s.tier != Tier::Normal).map(|s| s.priority),
             subject,
             isolates: directions.iter().filter(|d| d.0).map(|d| d.1.to_owned()).collect(),
             rules: policy.rules().iter().map(|rule| rule.path.clone()).collect(),
@@ -236,11 +238,7 @@ impl Picture {
         flags |= if filters { ENDPOINT_QUERY_FILTER } else { 0 };
         flags |= if cgroup { 0 } else { ENDPOINT_POD };
         // Where nothing can be denied, a Service that the map cannot hold must not be denied either.
-        let denies = |policy: &Policy| {
-            let mut rules = policy.rules().iter();
-            policy.isolates().egress
-                || rules.any(|rule| rule.direction == Direction::Egress && rule.effect == Effect::Deny)
-        };
+        let denies = |policy: &Policy| policy.may_deny(Direction::Egress);
         let judged = !self.resolved.services.is_empty() && pod.policies.iter().any(denies);
         flags |= if judged { ENDPOINT_SERVICES } else { 0 };
         let tuning = Tuning::of(&pod.annotations);

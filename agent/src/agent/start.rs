@@ -138,6 +138,7 @@ impl Parts {
             memory,
             own,
             slow: BTreeSet::new(),
+            map_full: 0,
             revision: 1,
             problems: Default::default(),
             refused: None,
@@ -190,8 +191,8 @@ fn load(args: &AgentArgs) -> Result<(Datapath, Desired), Refusal> {
     let options = Options {
         dir: args.pins.clone(),
         cgroup_level: POD_LEVEL,
-        // Flags stand in read-only data, and policies come and go.
-        config_flags: CONFIG_EVENTS | CONFIG_SLOW_PATTERNS | CONFIG_SERVICES,
+        // Flags stand in read-only data, and policies and Services come and go.
+        config_flags: CONFIG_EVENTS | CONFIG_SERVICES | CONFIG_SLOW_PATTERNS,
         events_per_second: EVENTS,
         sizes: Sizes::node(),
         adopt: true,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use egret_common::maps::{STARTUP_ALLOW, STARTUP_DENY, STARTUP_GUARD, Startup};
 use egret_common::net::Direction;
-use egret_core::policy::{Effect, Policy};
+use egret_core::policy::Policy;
 
 use super::keeper::Keeper;
 use crate::cli::StartupMode;
@@ -84,6 +84,5 @@ impl Keeper {
 }
 
 fn holds_back(policy: &Policy) -> bool {
-    let isolates = [Direction::Egress, Direction::Ingress].iter().any(|d| policy.isolates().of(*d));
-    isolates || policy.rules().iter().any(|rule| rule.effect == Effect::Deny)
+    [Direction::Egress, Direction::Ingress].iter().any(|direction| policy.may_deny(*direction))
 }

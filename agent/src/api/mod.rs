@@ -194,6 +194,11 @@ pub struct Policies {
 pub struct Policy {
     /// Kind, namespace and name.
     pub name: String,
+    /// `Admin`, `Normal` or `Baseline`, in the order in which they are asked.
+    pub tier: String,
+    /// The place in the Admin or Baseline tier, the lowest first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u16>,
     /// Whom it is about, as a label selector; empty: everybody.
     pub subject: String,
     /// Directions in which it denies what nothing allows.

@@ -12,6 +12,7 @@ pub type Family = (&'static str, fn() -> Vec<Table>);
 pub const FAMILIES: &[Family] = &[
     ("upstream", || read(include_str!("../yaml/upstream.yaml"))),
     ("recipes", || read(include_str!("../yaml/recipes.yaml"))),
+    ("tiers", || read(include_str!("../yaml/tiers.yaml"))),
     ("cases", || read(include_str!("../yaml/cases.yaml"))),
     ("cilium", || read(include_str!("../yaml/cilium.yaml"))),
     ("services", || read(include_str!("../yaml/services.yaml"))),

@@ -136,7 +136,8 @@ pub struct Step {
     /// `Kind/namespace/name`, `Kind/name`.
     #[serde(default)]
     pub delete: Vec<String>,
-    /// Specs with `np: NAMESPACE/NAME`, `cnp: NAMESPACE/NAME` or `ccnp: NAME` beside their fields.
+    /// Specs with `np: NAMESPACE/NAME`, `cnp: NAMESPACE/NAME`, `ccnp: NAME` or `kcnp: NAME` (ClusterNetworkPolicy) beside
+    /// their fields.
     #[serde(default)]
     pub apply: Vec<Object>,
     /// The labels by pod.
@@ -200,9 +201,10 @@ impl TryFrom<Mapping> for Object {
             ("np", "networking.k8s.io/v1", "NetworkPolicy"),
             ("cnp", "cilium.io/v2", "CiliumNetworkPolicy"),
             ("ccnp", "cilium.io/v2", "CiliumClusterwideNetworkPolicy"),
+            ("kcnp", "policy.networking.k8s.io/v1alpha2", "ClusterNetworkPolicy"),
         ];
         let found = kinds.iter().find_map(|(word, api, kind)| Some((spec.remove(*word)?, api, kind)));
-        let (name, api, kind) = found.ok_or("needs np, cnp or ccnp")?;
+        let (name, api, kind) = found.ok_or("needs np, cnp, ccnp or kcnp")?;
         let name = name.as_str().ok_or("a name is a text")?;
         let metadata = match name.split_once('/') {
             Some((namespace, name)) => format!("{{namespace: {namespace}, name: {name}}}"),

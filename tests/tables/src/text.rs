@@ -10,7 +10,7 @@ use std::{
 use egret_common::{ids::identity, net::Direction, verdict::DropReason};
 use egret_core::{
     compile::NamesAsk,
-    eval::{KnownName, Situation, Verdict, eval, eval_query},
+    eval::{KnownName, Objects, Situation, Verdict, eval, eval_query},
     identity::Identity,
     labels::{CLUSTER, Labels, NAMESPACE_LABELS, POD_NAMESPACE, SERVICE_ACCOUNT},
     names::Name,
@@ -213,6 +213,7 @@ impl<'a> Reading<'a> {
             names,
             proto: hop.proto,
             port: hop.port,
+            objects: Objects::NONE,
         };
         eval(policies, &situation)
     }

@@ -31,6 +31,11 @@ fn k_public_recipes() {
 }
 
 #[test]
+fn k_conformance_of_cluster_network_policy() {
+    check("tiers", 25_000);
+}
+
+#[test]
 fn k_a02_k_a04_k_a08_k_a10_cases() {
     check("cases", 15_000);
 }

@@ -1,31 +1,19 @@
 //! What is enforced as written and probably not meant.
 //!
-//! Owns: warnings that need the whole cluster: names that nobody can resolve (CASES R-A04), selectors that mean only
-//! host-network pods (K-A09), how deep a `*` goes (N-A01). Must not know: how anything is enforced.
+//! Owns: warnings that need the whole cluster: names that nobody can resolve (CASES R-A04, in `dns`), selectors that mean
+//! only host-network pods (K-A09), how deep a `*` goes (N-A01), objects that are not there, policies of equal priority.
+//! Must not know: how anything is enforced.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::{IpAddr, SocketAddr},
-};
+mod dns;
 
-use egret_common::net::Direction;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Cluster, Key, Resolved};
+use super::{Cluster, Key, Resolved, resolve::Owners};
 use crate::{
-    identity::{Identity, NamedPorts},
     labels::Labels,
     names::{Kind, Name, Pattern},
-    policy::{CidrPeer, DNS_PORT, Diagnostic, Effect, Entity, Peers, Policy, Rule, Severity},
-    ports::Proto,
+    policy::{Diagnostic, Peers, Policy, Rule, Severity, Standing, Tier},
 };
-
-/// One server of the cluster's DNS.
-#[derive(Debug)]
-struct Server<'a> {
-    at: SocketAddr,
-    /// The pod that it is.
-    pod: Option<&'a Identity>,
-}
 
 /// Live pods by their labels: one of them, and whether all of them are on their nodes' network.
 type ByLabels<'a> = BTreeMap<&'a Labels, (&'a Key, bool)>;
@@ -39,60 +27,68 @@ impl Cluster {
             let (_, all_host) = pods.entry(&stored.profile.labels).or_insert((key, true));
             *all_host &= stored.pod.host_network;
         }
-        let mut out = self.names_without_dns(&pods, &self.servers(resolved));
+        // Whose an address is matters only to services by labels that belong to no identity, none of which is DNS.
+        let grounded = self.grounded(&Owners::new());
+        let policies: Vec<&Policy> = self.policies.values().flatten().map(|p| grounded.get(p)).collect();
+        let mut out = dns::names_without(&policies, &pods, &self.dns_servers(resolved));
         for policy in self.policies.values().flatten() {
             out.extend(only_host_network(policy, &pods));
             out.extend(shallow_patterns(policy));
+            out.extend(self.missing_objects(policy));
         }
+        out.extend(equal_priorities(&policies));
         out.sort();
         out.dedup();
         out
     }
 
-    /// Name rules of pods that no rule lets ask for names.
-    fn names_without_dns(&self, pods: &ByLabels<'_>, servers: &[Server<'_>]) -> Vec<Diagnostic> {
-        let mut found: BTreeMap<(&Policy, &str), String> = BTreeMap::new();
-        let mut selecting_any: BTreeSet<&Policy> = BTreeSet::new();
-        for (labels, (pod, _)) in pods {
-            let all = self.policies.values().flatten();
-            let selecting: Vec<&Policy> = all.filter(|p| p.selects(labels)).collect();
-            selecting_any.extend(&selecting);
-            for (policy, path, why) in unresolvable(&selecting, servers) {
-                found.entry((policy, path)).or_insert_with(|| format!("{pod} cannot resolve them: {why}"));
+    /// Rules that name what is not there (yet): they mean nobody for now.
+    fn missing_objects(&self, policy: &Policy) -> Vec<Diagnostic> {
+        let mut out = Vec::new();
+        for rule in policy.rules() {
+            let Peers::Objects(references) = &rule.peers else { continue };
+            for reference in references.iter().filter(|r| !self.exists(r)) {
+                let message =
+                    format!("there is no {reference}: the rule means nobody by it until there is one");
+                out.push(warning(policy, &rule.path, message));
             }
         }
-        // A policy that is about nobody yet is judged alone.
-        for policy in self.policies.values().flatten().filter(|p| !selecting_any.contains(p)) {
-            for (policy, path, why) in unresolvable(&[policy], servers) {
-                found.insert((policy, path), why);
-            }
-        }
-        let tell = |((policy, path), why): ((&Policy, &str), String)| {
-            warning(policy, path, format!("names without a rule that lets DNS through: {why}"))
-        };
-        found.into_iter().map(tell).collect()
+        out
     }
+}
 
-    /// The servers themselves: VIPs are judged by what is behind them.
-    fn servers<'a>(&self, resolved: &'a Resolved) -> Vec<Server<'a>> {
-        let vips: BTreeSet<IpAddr> = self.services.values().flat_map(|s| &s.vips).copied().collect();
-        let servers = resolved.resolvers.iter().filter(|r| !vips.contains(&r.ip()));
-        let server = |at: &SocketAddr| {
-            let number = resolved.world_identities.get(&at.ip());
-            Server { at: *at, pod: number.and_then(|n| resolved.peers.get(n)) }
-        };
-        servers.map(server).collect()
+/// Which of two policies of one priority is asked first, the API leaves open.
+fn equal_priorities(policies: &[&Policy]) -> Vec<Diagnostic> {
+    let mut places: BTreeMap<Standing, Vec<&Policy>> = BTreeMap::new();
+    for policy in policies.iter().filter(|p| p.standing().tier != Tier::Normal) {
+        places.entry(policy.standing()).or_default().push(policy);
     }
+    let mut out = Vec::new();
+    for (standing, mut sharing) in places {
+        sharing.sort_by_key(|p| p.origin());
+        for pair in sharing.windows(2) {
+            let message = format!(
+                "has the priority {} of {} in the same tier: that one is asked first, by its name",
+                standing.priority,
+                pair[0].origin()
+            );
+            out.push(warning(pair[1], "spec.priority", message));
+        }
+    }
+    out
 }
 
 /// Selectors, of the subject and of peers, that match pods and only such as have no address of their own.
 fn only_host_network(policy: &Policy, pods: &ByLabels<'_>) -> Vec<Diagnostic> {
     let mut out = Vec::new();
     if let Some(pod) = only_host(pods, |labels| policy.selects(labels)) {
-        let message = format!(
-            "selects only pods on their nodes' network, such as {pod}: they are enforced by their cgroup, and no other \
-             policy can mean them by their labels"
-        );
+        let consequence = match policy.standing().tier {
+            Tier::Normal => {
+                "they are enforced by their cgroup, and no other policy can mean them by their labels"
+            }
+            Tier::Admin | Tier::Baseline => "a ClusterNetworkPolicy is never about those",
+        };
+        let message = format!("selects only pods on their nodes' network, such as {pod}: {consequence}");
         out.push(warning(policy, "", message));
     }
     for rule in policy.rules() {
@@ -114,60 +110,6 @@ fn only_host<'a>(pods: &ByLabels<'a>, selects: impl Fn(&Labels) -> bool) -> Opti
     let mut selected = pods.iter().filter(|(labels, _)| selects(labels)).map(|(_, found)| found).peekable();
     let (example, _) = *selected.peek()?;
     selected.all(|(_, all_host)| *all_host).then_some(example)
-}
-
-/// The first name rule of each policy, if egress is isolated and nothing lets DNS through; and why.
-fn unresolvable<'a>(policies: &[&'a Policy], servers: &[Server<'_>]) -> Vec<(&'a Policy, &'a str, String)> {
-    let rules = || policies.iter().flat_map(|p| p.rules());
-    let isolated = policies.iter().any(|p| p.isolates().egress);
-    if !isolated || rules().any(|r| lets_dns_through(r, servers)) {
-        return Vec::new();
-    }
-    let wrong_port = |r: &Rule| servers.iter().find(|s| reaches(r, s) && opens(r, s, DNS_PORT));
-    let why = match rules().find_map(|r| wrong_port(r).map(|s| (r, s.at.port()))) {
-        Some((rule, port)) => {
-            format!("{} opens port {DNS_PORT}, and the DNS pods listen on {port}", rule.path)
-        }
-        None => "no rule allows the cluster's DNS over UDP".to_owned(),
-    };
-    let named = |p: &&'a Policy| {
-        let rule = p.rules().iter().find(|r| matches!(r.peers, Peers::Names(_)))?;
-        Some((*p, rule.path.as_str(), why.clone()))
-    };
-    policies.iter().filter_map(named).collect()
-}
-
-/// Where nothing is known of the cluster's DNS, any way out to port 53 may be it.
-fn lets_dns_through(rule: &Rule, servers: &[Server<'_>]) -> bool {
-    if servers.is_empty() {
-        return rule.opens_dns_to_somebody();
-    }
-    servers.iter().any(|s| reaches(rule, s) && opens(rule, s, s.at.port()))
-}
-
-fn opens(rule: &Rule, server: &Server<'_>, port: u16) -> bool {
-    let unnamed = NamedPorts::new();
-    rule.ports.covers_at(Proto::Udp.number(), port, server.pod.map_or(&unnamed, |pod| &pod.ports))
-}
-
-/// Whether the rule allows and may mean the server.
-fn reaches(rule: &Rule, server: &Server<'_>) -> bool {
-    let ip = server.at.ip();
-    let holds = |peer: &CidrPeer| {
-        let meant = server.pod.is_none() || peer.pods;
-        meant && peer.net.contains(&ip) && !peer.except.iter().any(|n| n.contains(&ip))
-    };
-    let allows = rule.direction == Direction::Egress && rule.effect == Effect::Allow;
-    allows
-        && match &rule.peers {
-            Peers::Any | Peers::Resolvers => true,
-            Peers::Names(_) | Peers::Nobody => false,
-            Peers::Entities(entities) => entities.iter().any(|e| *e != Entity::None),
-            Peers::Cidrs(peers) => peers.iter().any(holds),
-            Peers::Pods(selectors) => {
-                server.pod.is_some_and(|pod| selectors.iter().any(|s| s.matches(&pod.labels)))
-            }
-        }
 }
 
 /// `*.x` of a CiliumNetworkPolicy is one label deep, which surprises whoever comes from elsewhere.

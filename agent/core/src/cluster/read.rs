@@ -4,6 +4,7 @@
 //! right is read. Must not know: files, which version of an object is in force.
 
 mod field;
+mod group;
 mod pod;
 mod service;
 
@@ -101,7 +102,11 @@ fn read_object(value: &Value, label: &str, contents: &mut Contents) {
         Kind::Node => pod::node(&root).map(Body::Node),
         Kind::Service => service::service(&root).map(Body::Service),
         Kind::EndpointSlice => service::endpoint_slice(&root).map(Body::EndpointSlice),
-        _ => return read_policy(value, key, contents),
+        Kind::CiliumCidrGroup => group::cidr_group(&root).map(Body::CidrGroup),
+        Kind::NetworkPolicy
+        | Kind::CiliumNetworkPolicy
+        | Kind::CiliumClusterwideNetworkPolicy
+        | Kind::ClusterNetworkPolicy => return read_policy(value, key, contents),
     };
     match body {
         Ok(body) => {

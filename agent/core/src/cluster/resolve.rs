@@ -109,8 +109,10 @@ impl Cluster {
                 out.peers.insert(number, book.identity(&stored.profile));
             }
         }
-        services::resolve(self, &owners, &mut out);
-        out.local = self.local_pods(node, &owners, &numbers, out.apiserver);
+        let grounded = self.grounded(&owners);
+        services::resolve(self, &owners, &grounded, &mut out);
+        let apiserver = out.apiserver;
+        out.local = self.local_pods(node, &owners, &numbers, |p| apiserver.meant_by(grounded.get(p)));
         out
     }
 
@@ -160,21 +162,21 @@ impl Cluster {
         node: &str,
         owners: &Owners<'_>,
         numbers: &Numbers,
-        apiserver: ApiServer,
+        meant: impl Fn(&Policy) -> Policy,
     ) -> Vec<LocalPod> {
-        let mut policies: BTreeMap<&Labels, Vec<Policy>> = BTreeMap::new();
+        let mut policies: BTreeMap<(&Labels, bool), Vec<Policy>> = BTreeMap::new();
         let mut local = Vec::new();
         for (key, stored) in self.pods.iter().filter(|(_, s)| s.is_live() && is_local(s, node)) {
-            let labels = &stored.profile.labels;
-            let selecting = policies.entry(labels).or_insert_with(|| {
+            let (labels, host_network) = (&stored.profile.labels, stored.pod.host_network);
+            let selecting = policies.entry((labels, host_network)).or_insert_with(|| {
                 let all = self.policies.values().flatten();
-                all.filter(|p| p.selects(labels)).map(|p| apiserver.meant_by(p)).collect()
+                all.filter(|p| p.selects_pod(labels, host_network)).map(&meant).collect()
             });
             let owns = |ip: &&IpAddr| owners.get(ip).is_some_and(|(owner, _)| *owner == key);
             local.push(LocalPod {
                 key: key.clone(),
                 uid: stored.pod.uid.clone(),
-                host_network: stored.pod.host_network,
+                host_network,
                 ips: stored.pod.ips.iter().filter(owns).copied().collect(),
                 identity: number_of(stored, numbers),
                 labels: labels.clone(),

@@ -11,7 +11,10 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::{Cluster, EndpointSlice, Key, Kind, Resolved, Service, ServicePort, TargetPort, resolve::Owners};
+use super::{
+    Cluster, EndpointSlice, Key, Kind, Resolved, Service, ServicePort, TargetPort, ground::Grounded,
+    resolve::Owners,
+};
 use crate::{
     policy::{DNS_PORT, Peers, Policy},
     ports::Proto,
@@ -109,9 +112,10 @@ impl Cluster {
     }
 
     /// Networks that some policy tells apart.
-    fn policy_nets(&self) -> PolicyNets {
+    fn policy_nets(&self, grounded: &Grounded) -> PolicyNets {
         let mut nets = PolicyNets::default();
-        for rule in self.policies.values().flatten().flat_map(Policy::rules) {
+        let policies = self.policies.values().flatten().map(|p| grounded.get(p));
+        for rule in policies.flat_map(Policy::rules) {
             let Peers::Cidrs(peers) = &rule.peers else { continue };
             for peer in peers {
                 for net in peer.except.iter().chain([&peer.net]) {
@@ -127,8 +131,8 @@ impl Cluster {
 }
 
 /// Fills `out.services` and `out.resolvers`.
-pub(super) fn resolve(cluster: &Cluster, owners: &Owners<'_>, out: &mut Resolved) {
-    let nets = cluster.policy_nets();
+pub(super) fn resolve(cluster: &Cluster, owners: &Owners<'_>, grounded: &Grounded, out: &mut Resolved) {
+    let nets = cluster.policy_nets(grounded);
     let mut entries: BTreeMap<(IpAddr, u16, Proto), Kinds> = BTreeMap::new();
     for (key, service) in &cluster.services {
         for port in &service.ports {

@@ -11,7 +11,7 @@ use egret_common::{
 use super::{ports::Claim, roster::Roster};
 use crate::{
     identity::NamedPorts,
-    policy::{Entity, Peers, Rule},
+    policy::{Entity, Peers, Rule, Tier},
     ports::Ports,
 };
 
@@ -19,6 +19,7 @@ use crate::{
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Numbered<'a> {
     pub(super) cookie: u32,
+    pub(super) tier: Tier,
     pub(super) rule: &'a Rule,
 }
 
@@ -49,9 +50,12 @@ pub(super) fn fixed_classes_of(peers: &Peers) -> BTreeSet<ClassId> {
     match peers {
         Peers::Any => BTreeSet::from([CLASS_ANY]),
         Peers::Entities(entities) => entities.iter().flat_map(|e| entity_classes(*e)).copied().collect(),
-        Peers::Nobody | Peers::Names(_) | Peers::Cidrs(_) | Peers::Pods(_) | Peers::Resolvers => {
-            BTreeSet::new()
-        }
+        Peers::Nobody
+        | Peers::Names(_)
+        | Peers::Cidrs(_)
+        | Peers::Pods(_)
+        | Peers::Resolvers
+        | Peers::Objects(_) => BTreeSet::new(),
     }
 }
 
@@ -69,14 +73,14 @@ fn entity_classes(entity: Entity) -> &'static [ClassId] {
 
 /// What a rule claims at a destination with these named ports.
 pub(super) fn claims(n: &Numbered<'_>, names: &NamedPorts) -> Vec<Claim> {
-    let effect = n.rule.effect;
     let cookie = n.cookie | if n.rule.dns.is_some() { COOKIE_DNS } else { 0 };
+    let whole = Claim { proto: proto::ANY, lo: 0, hi: u16::MAX, tier: n.tier, effect: n.rule.effect, cookie };
     match &n.rule.ports {
-        Ports::All => vec![Claim { proto: proto::ANY, lo: 0, hi: u16::MAX, effect, cookie }],
+        Ports::All => vec![whole],
         Ports::Only(specs) => specs
             .iter()
             .flat_map(|s| s.resolve(names))
-            .map(|r| Claim { proto: r.proto().number(), lo: r.lo(), hi: r.hi(), effect, cookie })
+            .map(|r| Claim { proto: r.proto().number(), lo: r.lo(), hi: r.hi(), ..whole })
             .collect(),
     }
 }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_yaml_ng::{Deserializer, Value};
 
 use super::{
-    Diagnostic, Origin, Policy, Severity, cilium, kubernetes,
+    Diagnostic, Origin, Policy, Severity, cilium, cluster_network, kubernetes,
     reader::{Fields, Node, Problem, Read},
 };
 use crate::{
@@ -150,6 +150,7 @@ pub(super) fn read_object_for(mode: Mode, value: &Value, label: &str) -> Loaded 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Network,
+    ClusterNetwork,
     Cilium,
     CiliumClusterwide,
 }
@@ -157,6 +158,7 @@ enum Kind {
 fn policies(value: &Value, kind: Kind, origin: Origin, mode: Mode, notes: &mut Notes) -> Read<Vec<Policy>> {
     match kind {
         Kind::Network => Ok(vec![kubernetes::policy(value, origin, notes)?]),
+        Kind::ClusterNetwork => Ok(vec![cluster_network::policy(value, origin, notes)?]),
         Kind::Cilium | Kind::CiliumClusterwide => cilium::policies(value, origin, mode, notes),
     }
 }
@@ -181,7 +183,7 @@ fn head(value: &Value, mode: Mode) -> Read<(Kind, Origin)> {
     let name = metadata.need("name")?.text()?.to_owned();
     let namespace = metadata.take("namespace")?.map(|n| n.text().map(str::to_owned)).transpose()?;
     let namespace = match (kind, mode) {
-        (Kind::CiliumClusterwide, _) => None,
+        (Kind::CiliumClusterwide | Kind::ClusterNetwork, _) => None,
         (_, Mode::Workload) => namespace,
         (_, Mode::Cluster) => Some(namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned())),
     };
@@ -197,11 +199,16 @@ fn kind(fields: &mut Fields<'_>, mode: Mode) -> Read<Kind> {
             ("CiliumClusterwideNetworkPolicy", Kind::CiliumClusterwide),
         ],
         ("networking.k8s.io/v1", Mode::Cluster) => &[("NetworkPolicy", Kind::Network)],
+        // Both versions say the same.
+        ("policy.networking.k8s.io/v1alpha2" | "policy.networking.k8s.io/v1beta1", Mode::Cluster) => {
+            &[("ClusterNetworkPolicy", Kind::ClusterNetwork)]
+        }
         (other, Mode::Workload) => {
             return Err(api.problem(format!("`{other}` is not supported; expected cilium.io/v2")));
         }
         (other, Mode::Cluster) => {
-            let expected = "expected networking.k8s.io/v1 or cilium.io/v2";
+            let expected =
+                "expected networking.k8s.io/v1, cilium.io/v2 or policy.networking.k8s.io/v1alpha2 or v1beta1";
             return Err(api.problem(format!("`{other}` is not supported; {expected}")));
         }
     };
