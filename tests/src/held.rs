@@ -40,7 +40,7 @@ pub struct Held {
 #[derive(Debug)]
 enum Inner {
     Run(Guarded),
-    Pod(Session, Agent),
+    Pod(Session, Box<Agent>),
 }
 
 impl Terms {
@@ -91,7 +91,7 @@ impl Held {
             }
             Holder::Pod => {
                 let agent = agent(lab, terms);
-                Inner::Pod(Session::start(&lab.bare()), agent)
+                Inner::Pod(Session::start(&lab.bare()), Box::new(agent))
             }
         };
         Self { inner }

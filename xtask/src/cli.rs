@@ -71,9 +71,9 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Run the demonstration: real programs under `egret run` in a world of network namespaces.
+    /// Run the demonstration: real programs under `egret run`, and in pods under `egret agent`, in network namespaces.
     Demo {
-        /// Arguments for the demonstration program, such as --json.
+        /// Arguments for the demonstration program, such as --json or --only pods.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },

@@ -69,7 +69,7 @@ impl Keeper {
     /// Where the kernel found no room for an address, what is over goes at once, and is not remembered to explain
     /// denials (CASES L-A03).
     pub(super) fn make_room(&mut self) {
-        let full = self.registry.iter().map(|e| u64::from(self.datapath.endpoint_state(e.id).map_full)).sum();
+        let full = self.registry.iter().map(|e| self.datapath.endpoint_state(e.id).map_full).sum();
         if full > self.map_full {
             let missed = full - self.map_full;
             self.complain("the kernel's table of learned addresses had no room".into(), missed);

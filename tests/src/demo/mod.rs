@@ -36,12 +36,11 @@ pub fn main() -> ExitCode {
         return ExitCode::from(77);
     }
     let mut outcome = Outcome::default();
-    let parts: [(bool, fn(&Options) -> Part); 2] =
-        [(options.no_run, stage::play), (options.no_pods, pods::play)];
-    for (_, play) in parts.into_iter().filter(|(left_out, _)| !left_out) {
-        let start = Instant::now();
-        let part = play(&options);
-        outcome.parts.push(Part { seconds: start.elapsed().as_secs_f64(), ..part });
+    if !options.no_run {
+        outcome.parts.push(timed(|| stage::play(&options)));
+    }
+    if !options.no_pods {
+        outcome.parts.push(timed(|| pods::play(&options)));
     }
     if options.json {
         println!("{:#}", table::json(&outcome));
@@ -49,4 +48,10 @@ pub fn main() -> ExitCode {
         print!("{}", table::text(&outcome));
     }
     if outcome.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn timed(play: impl FnOnce() -> Part) -> Part {
+    let start = Instant::now();
+    let part = play();
+    Part { seconds: start.elapsed().as_secs_f64(), ..part }
 }

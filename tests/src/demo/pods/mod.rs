@@ -37,6 +37,22 @@ struct Step {
     core: bool,
 }
 
+impl Step {
+    fn new(
+        name: &'static str,
+        done: &'static str,
+        expected: &'static str,
+        act: fn(&mut Story) -> Verdict,
+    ) -> Self {
+        Self { name, done, expected, act, core: true }
+    }
+
+    /// Takes too long for the VM.
+    fn long(self) -> Self {
+        Self { core: false, ..self }
+    }
+}
+
 /// Makes the node and plays all steps.
 pub(super) fn play(options: &Options) -> Part {
     let mut part = Part { title: "egret agent", ..Part::default() };

@@ -16,102 +16,83 @@ const TO_API: Want = Want::Reach(API_POD);
 /// All steps, in the order in which they are done.
 pub(super) fn all() -> Vec<Step> {
     vec![
-        Step {
-            name: "flat network",
-            done: "no policy",
-            expected: "all reach each other and the world",
-            act: flat,
-            core: true,
-        },
-        Step {
-            name: "default deny",
-            done: "apply a NetworkPolicy for all pods",
-            expected: "nothing passes, look-ups neither",
-            act: default_deny,
-            core: true,
-        },
-        Step {
-            name: "DNS forgotten",
-            done: "allow web -> api and vendor.example",
-            expected: "by address yes, by name no, and egret says why",
-            act: dns_forgotten,
-            core: true,
-        },
-        Step {
-            name: "DNS at the wrong port",
-            done: "allow kube-dns:53; its pods listen at 5353",
-            expected: "by name no, and egret says why",
-            act: dns_at_the_wrong_port,
-            core: false,
-        },
-        Step {
-            name: "DNS allowed",
-            done: "allow kube-dns:5353 for these names",
-            expected: "names work, others are refused at once",
-            act: dns_allowed,
-            core: true,
-        },
-        Step {
-            name: "address without look-up",
-            done: "web: curl 192.0.2.30 (direct.example, allowed)",
-            expected: "denied until it is looked up",
-            act: direct,
-            core: true,
-        },
-        Step {
-            name: "pod created anew",
-            done: "web ends, comes back with another address",
-            expected: "its access and that to api stay",
-            act: created_anew,
-            core: false,
-        },
-        Step {
-            name: "label change",
-            done: "web: app=web -> app=other -> app=web",
-            expected: "access goes, and comes back",
-            act: label_change,
-            core: true,
-        },
-        Step {
-            name: "union of policies",
-            done: "apply a second policy, NetworkPolicy for web",
-            expected: "what either allows",
-            act: union,
-            core: false,
-        },
-        Step {
-            name: "deny beats allow",
-            done: "apply egressDeny for 203.0.113.9",
-            expected: "that one denied, its neighbour not",
-            act: deny_beats_allow,
-            core: true,
-        },
-        Step {
-            name: "ingress",
-            done: "job may reach all; api takes only web",
-            expected: "job -> api denied, job -> world not",
-            act: ingress,
-            core: false,
-        },
-        Step {
-            name: "reject",
-            done: "annotate web with egret.dev/reject",
-            expected: "refused at once: RST, ICMP",
-            act: reject,
-            core: true,
-        },
+        Step::new("flat network", "no policy", "all reach each other and the world", flat),
+        Step::new(
+            "default deny",
+            "apply a NetworkPolicy for all pods",
+            "nothing passes, look-ups neither",
+            default_deny,
+        ),
+        Step::new(
+            "DNS forgotten",
+            "allow web -> api and vendor.example",
+            "by address yes, by name no, and egret says why",
+            dns_forgotten,
+        ),
+        Step::new(
+            "DNS at the wrong port",
+            "allow kube-dns:53; its pods listen at 5353",
+            "by name no, and egret says why",
+            dns_at_the_wrong_port,
+        )
+        .long(),
+        Step::new(
+            "DNS allowed",
+            "allow kube-dns:5353 for these names",
+            "names work, others are refused at once",
+            dns_allowed,
+        ),
+        Step::new(
+            "address without look-up",
+            "web: curl 192.0.2.30 (direct.example, allowed)",
+            "denied until it is looked up",
+            direct,
+        ),
+        Step::new(
+            "pod created anew",
+            "web ends, comes back with another address",
+            "its access and that to api stay",
+            created_anew,
+        )
+        .long(),
+        Step::new(
+            "label change",
+            "web: app=web -> app=other -> app=web",
+            "access goes, and comes back",
+            label_change,
+        ),
+        Step::new(
+            "union of policies",
+            "apply a second policy, NetworkPolicy for web",
+            "what either allows",
+            union,
+        )
+        .long(),
+        Step::new(
+            "deny beats allow",
+            "apply egressDeny for 203.0.113.9",
+            "that one denied, its neighbour not",
+            deny_beats_allow,
+        ),
+        Step::new(
+            "ingress",
+            "job may reach all; api takes only web",
+            "job -> api denied, job -> world not",
+            ingress,
+        )
+        .long(),
+        Step::new("reject", "annotate web with egret.dev/reject", "refused at once: RST, ICMP", reject),
     ]
 }
 
 /// The last one.
 pub(super) fn control() -> Step {
-    Step {
-        name: "negative control",
-        done: "remove all policies, try what was denied",
-        expected: "all succeed",
-        act: Story::denied_work_now,
-        core: true,
-    }
+    Step::new(
+        "negative control",
+        "remove all policies, try what was denied",
+        "all succeed",
+        Story::denied_work_now,
+    )
 }
 
 fn flat(story: &mut Story) -> Verdict {

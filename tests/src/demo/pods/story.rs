@@ -46,7 +46,8 @@ impl Story {
             }
         }
         let verdicts = in_parallel(&self.placed(tries), |(t, place)| t.perform(place));
-        let texts: Result<Vec<String>, String> = verdicts.into_iter().map(Result::flatten).collect();
+        let texts: Result<Vec<String>, String> =
+            verdicts.into_iter().map(|verdict| verdict.and_then(|inner| inner)).collect();
         texts.map(|texts| texts.join(", "))
     }
 

@@ -21,27 +21,25 @@ const ROUNDS: u64 = 100;
 /// All steps, in the order in which they are done.
 pub(super) fn all() -> Vec<Step> {
     vec![
-        Step {
-            name: "TTL transition",
-            done: "rotate.example (TTL 1) gets another address",
-            expected: "old one closed after TTL + grace, open connection goes on",
-            act: ttl_transition,
-            core: true,
-        },
-        Step {
-            name: "edit of a policy",
-            done: "names a, b, c -> b, c",
-            expected: "a denied; b, c go on without a look-up",
-            act: edit,
-            core: true,
-        },
-        Step {
-            name: "agent killed",
-            done: "kill -9 under traffic, then start the next one",
-            expected: "nothing fails, denied stays denied",
-            act: killed,
-            core: false,
-        },
+        Step::new(
+            "TTL transition",
+            "rotate.example (TTL 1) gets another address",
+            "old one closed after TTL + grace, open connection goes on",
+            ttl_transition,
+        ),
+        Step::new(
+            "edit of a policy",
+            "names a, b, c -> b, c",
+            "a denied; b, c go on without a look-up",
+            edit,
+        ),
+        Step::new(
+            "agent killed",
+            "kill -9 under traffic, then start the next one",
+            "nothing fails, denied stays denied",
+            killed,
+        )
+        .long(),
     ]
 }
 
