@@ -108,7 +108,7 @@ fn compile(args: &RunArgs, plan: &Plan, identities: BTreeMap<IpAddr, u32>) -> Re
     flags |= if args.on_deny == OnDeny::Reject { ENDPOINT_REJECT } else { 0 };
     flags |= if args.audit { ENDPOINT_AUDIT } else { 0 };
     let lifetime = args.names.lifetime().unwrap_or_default();
-    let policies = plan.policies.clone();
+    let policies = plan.policies.clone().into();
     let spec = EndpointSpec {
         id: ENDPOINT,
         identity: identity::HOST,

@@ -13,6 +13,7 @@
 
 mod advise;
 mod object;
+mod profiles;
 mod read;
 mod resolve;
 mod services;
@@ -31,6 +32,8 @@ pub use read::{Contents, read};
 pub use resolve::{ApiServer, LocalPod, Resolved};
 pub use services::ServiceEntry;
 pub use source::Source;
+
+use profiles::Profiles;
 
 use crate::{
     identity::{Profile, labels_of_pod},
@@ -55,9 +58,8 @@ pub struct Cluster {
     services: BTreeMap<Key, Service>,
     slices: BTreeMap<Key, EndpointSlice>,
     nodes: BTreeMap<String, Node>,
-    policies: BTreeMap<Key, Vec<Policy>>,
-    /// Every profile of a pod once, so that what follows from it is worked out once.
-    profiles: BTreeSet<Arc<Profile>>,
+    policies: BTreeMap<Key, Vec<Arc<Policy>>>,
+    profiles: Profiles,
     own_addresses: BTreeSet<IpAddr>,
     arrivals: u64,
 }
@@ -103,7 +105,7 @@ impl Cluster {
     }
 
     /// The policy objects.
-    pub fn policies(&self) -> impl Iterator<Item = (&Key, &[Policy])> {
+    pub fn policies(&self) -> impl Iterator<Item = (&Key, &[Arc<Policy>])> {
         self.policies.iter().map(|(key, policies)| (key, policies.as_slice()))
     }
 
@@ -123,22 +125,40 @@ impl Cluster {
             Body::Service(service) => replace(&mut self.services, key, service),
             Body::EndpointSlice(slice) => replace(&mut self.slices, key, slice),
             Body::Node(node) => replace(&mut self.nodes, key.name, node),
-            Body::Policies(policies) => replace(&mut self.policies, key, policies),
+            Body::Policies(policies) => self.put_policies(key, policies),
         }
     }
 
     fn delete(&mut self, key: &Key) -> bool {
         match key.kind {
-            // The pod itself is dropped first: it holds its profile.
-            Kind::Pod => self.pods.remove(key).is_some() && self.forget_profiles(),
+            Kind::Pod => {
+                let pod = self.pods.remove(key);
+                pod.iter().for_each(|stored| self.profiles.leave(&stored.profile));
+                pod.is_some()
+            }
             Kind::Namespace => {
                 self.namespaces.remove(&key.name).is_some() && self.namespace_changed(&key.name)
             }
             Kind::Service => self.services.remove(key).is_some(),
             Kind::EndpointSlice => self.slices.remove(key).is_some(),
             Kind::Node => self.nodes.remove(&key.name).is_some(),
-            _ => self.policies.remove(key).is_some(),
+            _ => {
+                let policies = self.policies.remove(key);
+                self.profiles.policies_changed(policies.iter().flatten());
+                policies.is_some()
+            }
         }
+    }
+
+    fn put_policies(&mut self, key: Key, policies: Vec<Policy>) -> bool {
+        let before = self.policies.get(&key);
+        if before.is_some_and(|before| before.iter().map(|policy| &**policy).eq(&policies)) {
+            return false;
+        }
+        let policies: Vec<Arc<Policy>> = policies.into_iter().map(Arc::new).collect();
+        let before = self.policies.insert(key, policies.clone());
+        self.profiles.policies_changed(before.iter().flatten().chain(&policies));
+        true
     }
 
     fn put_pod(&mut self, key: Key, pod: Pod) -> bool {
@@ -152,37 +172,28 @@ impl Cluster {
         let arrival = same.map_or(self.arrivals + 1, |s| s.arrival);
         self.arrivals = self.arrivals.max(arrival);
         let profile = self.profile(&key.namespace, &pod);
-        drop(self.pods.insert(key, Stored { pod, profile, arrival }));
-        self.forget_profiles()
+        let before = self.pods.insert(key, Stored { pod, profile, arrival });
+        before.iter().for_each(|stored| self.profiles.leave(&stored.profile));
+        true
     }
 
+    /// The profile of a pod, which has it from now on.
     fn profile(&mut self, namespace: &str, pod: &Pod) -> Arc<Profile> {
         let none = Labels::new();
         let of_namespace = self.namespaces.get(namespace).unwrap_or(&none);
         let labels = labels_of_pod(&pod.labels, namespace, of_namespace, &pod.service_account);
-        let profile = Profile { labels, ports: pod.ports.clone() };
-        if let Some(known) = self.profiles.get(&profile) {
-            return known.clone();
-        }
-        let profile = Arc::new(profile);
-        self.profiles.insert(profile.clone());
-        profile
+        self.profiles.enter(Profile { labels, ports: pod.ports.clone() })
     }
 
-    /// Drops the profiles that no pod has any more. Always true: something has changed.
-    fn forget_profiles(&mut self) -> bool {
-        self.profiles.retain(|p| Arc::strong_count(p) > 1);
-        true
-    }
-
-    /// The labels of a namespace are labels of its pods (K-A08).
+    /// The labels of a namespace are labels of its pods (K-A08). Always true: something has changed.
     fn namespace_changed(&mut self, namespace: &str) -> bool {
         let mut pods = std::mem::take(&mut self.pods);
         for (key, stored) in pods.iter_mut().filter(|(key, _)| key.namespace == namespace) {
-            stored.profile = self.profile(&key.namespace, &stored.pod);
+            let profile = self.profile(&key.namespace, &stored.pod);
+            self.profiles.leave(&std::mem::replace(&mut stored.profile, profile));
         }
         self.pods = pods;
-        self.forget_profiles()
+        true
     }
 }
 

@@ -23,6 +23,7 @@
 //! | [`cluster`] | pods, services, nodes and policies as objects; who owns which address |
 //! | [`ports`], [`net`] | protocols, port ranges, named ports; CIDRs and their canonical form |
 //! | [`allow`] | `NAME[:PORT[/PROTO]]` |
+//! | `numbering` | numbers for identities, sets, classes and rules, and when one may be given again |
 //! | `problem` | what is wrong with a YAML value, for all readers |
 //! | [`policy`] | the model; `kubernetes` and `cilium` read, `write` writes, diagnostics carry the field's path |
 //! | [`compile`] | rule sets, name classes, CIDR classes, and the [`compile::Book`] of their numbers |
@@ -52,6 +53,7 @@ pub mod identity;
 pub mod labels;
 pub mod names;
 pub mod net;
+mod numbering;
 pub mod policy;
 pub mod ports;
 mod problem;

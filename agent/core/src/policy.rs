@@ -11,6 +11,7 @@ mod kubernetes;
 pub(crate) mod load;
 mod reader;
 mod selector;
+mod shared;
 mod workload;
 
 use std::{collections::BTreeSet, fmt};
@@ -29,6 +30,7 @@ pub const DNS_PORT: u16 = 53;
 
 pub use diagnostic::{Diagnostic, Severity};
 pub use load::{Loaded, parse};
+pub use shared::Policies;
 
 /// Where a policy comes from: kind, namespace and name of the object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

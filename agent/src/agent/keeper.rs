@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
 use egret_common::event::FlowEvent;
-use egret_common::grant::ticks_of_secs;
+use egret_common::grant::{self, ticks_of_secs};
 use egret_common::ids::EndpointId;
 use egret_core::dns::lifetime::Lifetime;
 use tokio::io::Interest;
@@ -24,7 +24,7 @@ use crate::api::server::Server;
 use crate::datapath::tc::Method;
 use crate::datapath::{Datapath, DnsRecord, Ring};
 use crate::host;
-use crate::learn::{Learner, now};
+use crate::learn::{Effects, Learner, now};
 use crate::place::Host;
 use crate::sandbox::cgroup::Hierarchy;
 use crate::source::folder::Folder;
@@ -145,9 +145,20 @@ impl Keeper {
                 let before = now().saturating_sub(ticks_of_secs(REMEMBER));
                 self.datapath.sweep(before);
                 self.learner.state_mut().forget(before);
+                self.forget_classes();
             }
             Task::Verify => self.verify(),
         }
+    }
+
+    /// Name classes that no policy and no grant speaks of any more.
+    fn forget_classes(&mut self) {
+        let granted = || {
+            let slots = self.datapath.grants().into_iter().flat_map(|(_, grants)| grants.slots);
+            slots.filter(|slot| *slot != 0).map(grant::class).collect()
+        };
+        let ops = self.learner.state_mut().forget_classes(granted);
+        self.perform(&Effects { ops, grants: Vec::new() });
     }
 
     fn read_source(&mut self) {

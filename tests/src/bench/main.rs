@@ -8,6 +8,7 @@
 //! sockets (TCP_RR, TCP_CRR, UDP, DNS latency): no filter | nftables | egret run, in a world of two namespaces
 //! ```
 
+mod changes;
 mod dns;
 mod flood;
 mod floor;
@@ -20,15 +21,18 @@ mod table;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: bench [packets|dns|names|sockets]...   (none: all)";
+const USAGE: &str = "usage: bench [packets|packets-tc|flood|flood-tc|dns|names|changes|sockets]...   (none: all)";
 /// A section: its name and what runs it.
 type Section = (&'static str, fn() -> table::Table);
 
-const SECTIONS: [Section; 5] = [
+const SECTIONS: [Section; 8] = [
     ("packets", packets::run),
+    ("packets-tc", packets::run_tc),
     ("flood", flood::run),
+    ("flood-tc", flood::run_tc),
     ("dns", dns::run),
     ("names", names::run),
+    ("changes", changes::run),
     ("sockets", sockets::run),
 ];
 

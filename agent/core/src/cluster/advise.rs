@@ -6,16 +6,17 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
+    sync::Arc,
 };
 
 use egret_common::net::Direction;
 
-use super::{Cluster, Key, Resolved};
+use super::{Cluster, Key, Resolved, profiles::place};
 use crate::{
-    identity::{Identity, NamedPorts},
+    identity::{Identity, NamedPorts, Profile},
     labels::Labels,
     names::{Kind, Name, Pattern},
-    policy::{CidrPeer, DNS_PORT, Diagnostic, Effect, Entity, Peers, Policy, Rule, Severity},
+    policy::{CidrPeer, DNS_PORT, Diagnostic, Effect, Entity, Peers, Policies, Policy, Rule, Severity},
     ports::Proto,
 };
 
@@ -27,18 +28,24 @@ struct Server<'a> {
     pod: Option<&'a Identity>,
 }
 
-/// Live pods by their labels: one of them, and whether all of them are on their nodes' network.
-type ByLabels<'a> = BTreeMap<&'a Labels, (&'a Key, bool)>;
+/// Live pods by their labels.
+type ByLabels<'a> = BTreeMap<&'a Labels, Alike<'a>>;
+
+/// Live pods with the same labels.
+#[derive(Debug, Clone, Copy)]
+struct Alike<'a> {
+    /// One of them.
+    pod: &'a Key,
+    profile: &'a Arc<Profile>,
+    /// All of them are on their nodes' network.
+    all_host: bool,
+}
 
 impl Cluster {
     /// Warnings about the policies in force; `resolved` is what follows from the same objects.
     #[must_use]
     pub fn advise(&self, resolved: &Resolved) -> Vec<Diagnostic> {
-        let mut pods = ByLabels::new();
-        for (key, stored) in self.pods.iter().filter(|(_, s)| s.is_live()) {
-            let (_, all_host) = pods.entry(&stored.profile.labels).or_insert((key, true));
-            *all_host &= stored.pod.host_network;
-        }
+        let pods = self.by_labels();
         let mut out = self.names_without_dns(&pods, &self.servers(resolved));
         for policy in self.policies.values().flatten() {
             out.extend(only_host_network(policy, &pods));
@@ -49,21 +56,38 @@ impl Cluster {
         out
     }
 
+    fn by_labels(&self) -> ByLabels<'_> {
+        let mut alike: BTreeMap<usize, Alike<'_>> = BTreeMap::new();
+        for (pod, stored) in self.pods.iter().filter(|(_, s)| s.is_live()) {
+            let first = Alike { pod, profile: &stored.profile, all_host: true };
+            let found = alike.entry(place(&stored.profile)).or_insert(first);
+            found.all_host &= stored.pod.host_network;
+        }
+        let mut pods = ByLabels::new();
+        for one in alike.into_values() {
+            // Pods that differ in their ports alone.
+            let found = pods.entry(&one.profile.labels).or_insert(one);
+            *found = Alike { pod: found.pod.min(one.pod), all_host: found.all_host && one.all_host, ..*found };
+        }
+        pods
+    }
+
     /// Name rules of pods that no rule lets ask for names.
     fn names_without_dns(&self, pods: &ByLabels<'_>, servers: &[Server<'_>]) -> Vec<Diagnostic> {
         let mut found: BTreeMap<(&Policy, &str), String> = BTreeMap::new();
-        let mut selecting_any: BTreeSet<&Policy> = BTreeSet::new();
-        for (labels, (pod, _)) in pods {
-            let all = self.policies.values().flatten();
-            let selecting: Vec<&Policy> = all.filter(|p| p.selects(labels)).collect();
-            selecting_any.extend(&selecting);
-            for (policy, path, why) in unresolvable(&selecting, servers) {
+        let mut selecting_any: BTreeSet<usize> = BTreeSet::new();
+        let all = || self.policies.values().flatten();
+        let lists: Vec<(&Key, Policies)> =
+            pods.values().map(|p| (p.pod, self.profiles.policies(p.profile, all()))).collect();
+        for (pod, selecting) in &lists {
+            selecting_any.extend(selecting.iter().map(|policy| Arc::as_ptr(policy).addr()));
+            for (policy, path, why) in unresolvable(selecting, servers) {
                 found.entry((policy, path)).or_insert_with(|| format!("{pod} cannot resolve them: {why}"));
             }
         }
         // A policy that is about nobody yet is judged alone.
-        for policy in self.policies.values().flatten().filter(|p| !selecting_any.contains(p)) {
-            for (policy, path, why) in unresolvable(&[policy], servers) {
+        for policy in all().filter(|p| !selecting_any.contains(&Arc::as_ptr(p).addr())) {
+            for (policy, path, why) in unresolvable(std::slice::from_ref(policy), servers) {
                 found.insert((policy, path), why);
             }
         }
@@ -79,7 +103,7 @@ impl Cluster {
         let servers = resolved.resolvers.iter().filter(|r| !vips.contains(&r.ip()));
         let server = |at: &SocketAddr| {
             let number = resolved.world_identities.get(&at.ip());
-            Server { at: *at, pod: number.and_then(|n| resolved.peers.get(n)) }
+            Server { at: *at, pod: number.and_then(|n| resolved.peers.get(n)).map(|identity| &**identity) }
         };
         servers.map(server).collect()
     }
@@ -111,13 +135,18 @@ fn only_host_network(policy: &Policy, pods: &ByLabels<'_>) -> Vec<Diagnostic> {
 }
 
 fn only_host<'a>(pods: &ByLabels<'a>, selects: impl Fn(&Labels) -> bool) -> Option<&'a Key> {
-    let mut selected = pods.iter().filter(|(labels, _)| selects(labels)).map(|(_, found)| found).peekable();
-    let (example, _) = *selected.peek()?;
-    selected.all(|(_, all_host)| *all_host).then_some(example)
+    // Few pods are on their nodes' network: if none of them is meant, the others need not be asked.
+    let mut on_host = pods.iter().filter(|(_, alike)| alike.all_host);
+    let (_, example) = on_host.find(|(labels, _)| selects(labels))?;
+    let mut others = pods.iter().filter(|(_, alike)| !alike.all_host);
+    (!others.any(|(labels, _)| selects(labels))).then_some(example.pod)
 }
 
 /// The first name rule of each policy, if egress is isolated and nothing lets DNS through; and why.
-fn unresolvable<'a>(policies: &[&'a Policy], servers: &[Server<'_>]) -> Vec<(&'a Policy, &'a str, String)> {
+fn unresolvable<'a>(
+    policies: &'a [Arc<Policy>],
+    servers: &[Server<'_>],
+) -> Vec<(&'a Policy, &'a str, String)> {
     let rules = || policies.iter().flat_map(|p| p.rules());
     let isolated = policies.iter().any(|p| p.isolates().egress);
     if !isolated || rules().any(|r| lets_dns_through(r, servers)) {
@@ -130,9 +159,9 @@ fn unresolvable<'a>(policies: &[&'a Policy], servers: &[Server<'_>]) -> Vec<(&'a
         }
         None => "no rule allows the cluster's DNS over UDP".to_owned(),
     };
-    let named = |p: &&'a Policy| {
+    let named = |p: &'a Arc<Policy>| {
         let rule = p.rules().iter().find(|r| matches!(r.peers, Peers::Names(_)))?;
-        Some((*p, rule.path.as_str(), why.clone()))
+        Some((&**p, rule.path.as_str(), why.clone()))
     };
     policies.iter().filter_map(named).collect()
 }

@@ -10,11 +10,11 @@ use std::{
 
 use egret_common::ids::identity;
 
-use super::{Cluster, Key, Kind, ServiceEntry, Stored, services};
+use super::{Cluster, Key, Kind, ServiceEntry, Stored, profiles::place, services};
 use crate::{
-    identity::{Identity, IdentityBook, NamedPorts, Profile, UNMANAGED},
+    identity::{Identity, IdentityBook, Profile, UNMANAGED},
     labels::Labels,
-    policy::{Diagnostic, Policy, Severity},
+    policy::{Diagnostic, Policies, Severity},
 };
 
 /// Annotations that say where a pod of a plain host is to be found.
@@ -26,7 +26,7 @@ pub struct Resolved {
     /// Identity of each address that something in the cluster owns.
     pub world_identities: BTreeMap<IpAddr, u32>,
     /// Identities of all pods that have a network of their own: those that a selector of peers may mean.
-    pub peers: BTreeMap<u32, Identity>,
+    pub peers: BTreeMap<u32, Arc<Identity>>,
     /// Services, one entry per VIP and port.
     pub services: Vec<ServiceEntry>,
     /// The pods of this node.
@@ -62,24 +62,22 @@ pub struct LocalPod {
     pub ips: BTreeSet<IpAddr>,
     /// Number of its identity. Other pods with the same labels and ports have the same.
     pub identity: u32,
-    /// Identity labels.
-    pub labels: Labels,
-    /// Named ports.
-    pub ports: NamedPorts,
+    /// Identity labels and named ports.
+    pub profile: Arc<Profile>,
     /// Annotations `egret.dev/...`.
     pub annotations: Labels,
     /// The policies that are about it.
-    pub policies: Vec<Policy>,
+    pub policies: Policies,
 }
 
 /// Owners of addresses.
 pub(super) type Owners<'a> = BTreeMap<IpAddr, (&'a Key, &'a Stored)>;
 
-/// Numbers of the profiles, by where each of them is: every pod of a profile points there.
-type Numbers = BTreeMap<*const Profile, u32>;
+/// Identities of the profiles, by where each of them is: every pod of a profile points there.
+type Identities = BTreeMap<usize, Arc<Identity>>;
 
-fn number_of(stored: &Stored, numbers: &Numbers) -> u32 {
-    numbers.get(&Arc::as_ptr(&stored.profile)).copied().unwrap_or(UNMANAGED)
+fn number_of(stored: &Stored, identities: &Identities) -> u32 {
+    identities.get(&place(&stored.profile)).map_or(UNMANAGED, |identity| identity.number)
 }
 
 impl Cluster {
@@ -88,18 +86,18 @@ impl Cluster {
         let mut out = Resolved::default();
         self.resolve_nodes(node, &mut out);
         let owners = self.owners(&mut out);
-        let numbers: Numbers = self.profiles.iter().map(|p| (Arc::as_ptr(p), book.number(p))).collect();
-        for (ip, (_, stored)) in &owners {
-            out.world_identities.insert(*ip, number_of(stored, &numbers));
-        }
-        for stored in self.pods.values().filter(|s| s.has_own_network()) {
-            let number = number_of(stored, &numbers);
-            if number >= identity::FIRST_DYNAMIC && !out.peers.contains_key(&number) {
-                out.peers.insert(number, book.identity(&stored.profile));
-            }
-        }
+        let identities: Identities = self.profiles.iter().map(|p| (place(p), book.identity(p))).collect();
+        book.forget(&identities.keys().copied().collect());
+        // Sorted on both sides, so that the result is built in one go.
+        let of_pods = owners.iter().map(|(ip, (_, stored))| (*ip, number_of(stored, &identities)));
+        out.world_identities.append(&mut of_pods.collect());
+        let with_network = self.pods.values().filter(|s| s.has_own_network());
+        let places: BTreeSet<usize> = with_network.map(|s| place(&s.profile)).collect();
+        let peers = places.iter().filter_map(|place| identities.get(place));
+        let peers = peers.filter(|identity| identity.number >= identity::FIRST_DYNAMIC);
+        out.peers = peers.map(|identity| (identity.number, identity.clone())).collect();
         services::resolve(self, &owners, &mut out);
-        out.local = self.local_pods(node, &owners, &numbers);
+        out.local = self.local_pods(node, &owners, &identities);
         out
     }
 
@@ -144,26 +142,19 @@ impl Cluster {
         owners
     }
 
-    fn local_pods(&self, node: &str, owners: &Owners<'_>, numbers: &Numbers) -> Vec<LocalPod> {
-        let mut policies: BTreeMap<&Labels, Vec<Policy>> = BTreeMap::new();
+    fn local_pods(&self, node: &str, owners: &Owners<'_>, identities: &Identities) -> Vec<LocalPod> {
         let mut local = Vec::new();
         for (key, stored) in self.pods.iter().filter(|(_, s)| s.is_live() && is_local(s, node)) {
-            let labels = &stored.profile.labels;
-            let selecting = policies.entry(labels).or_insert_with(|| {
-                let all = self.policies.values().flatten();
-                all.filter(|p| p.selects(labels)).cloned().collect()
-            });
             let owns = |ip: &&IpAddr| owners.get(ip).is_some_and(|(owner, _)| *owner == key);
             local.push(LocalPod {
                 key: key.clone(),
                 uid: stored.pod.uid.clone(),
                 host_network: stored.pod.host_network,
                 ips: stored.pod.ips.iter().filter(owns).copied().collect(),
-                identity: number_of(stored, numbers),
-                labels: labels.clone(),
-                ports: stored.profile.ports.clone(),
+                identity: number_of(stored, identities),
+                profile: stored.profile.clone(),
                 annotations: stored.pod.annotations.clone(),
-                policies: selecting.clone(),
+                policies: self.profiles.policies(&stored.profile, self.policies.values().flatten()),
             });
         }
         local

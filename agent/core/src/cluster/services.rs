@@ -13,7 +13,7 @@ use ipnet::IpNet;
 
 use super::{Cluster, EndpointSlice, Key, Kind, Resolved, Service, ServicePort, TargetPort, resolve::Owners};
 use crate::{
-    policy::{DNS_PORT, Peers, Policy},
+    policy::{DNS_PORT, Peers},
     ports::Proto,
 };
 
@@ -111,7 +111,7 @@ impl Cluster {
     /// Networks that some policy tells apart.
     fn policy_nets(&self) -> PolicyNets {
         let mut nets = PolicyNets::default();
-        for rule in self.policies.values().flatten().flat_map(Policy::rules) {
+        for rule in self.policies.values().flatten().flat_map(|policy| policy.rules()) {
             let Peers::Cidrs(peers) = &rule.peers else { continue };
             for peer in peers {
                 for net in peer.except.iter().chain([&peer.net]) {

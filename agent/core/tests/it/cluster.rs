@@ -1,7 +1,7 @@
 //! A small cluster for tests: pods, namespaces, policies; and whether one of them may reach another, read from the
 //! text of the policies (the oracle) and from the compiled maps.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use egret_common::{
     decide::{Question, decision_of},
@@ -154,7 +154,7 @@ impl Judge {
             search: Vec::new(),
             resolvers: Default::default(),
             identities: addresses.chain(known).collect(),
-            peers: pods.iter().map(|(_, id, _)| (id.number, id.clone())).collect(),
+            peers: pods.iter().map(|(_, id, _)| (id.number, Arc::new(id.clone()))).collect(),
             names_ask: NamesAsk::No,
             seen_names: Default::default(),
         };
@@ -164,7 +164,7 @@ impl Judge {
             flags: 0,
             lifetime: Lifetime::default(),
             ports: pod.ports.clone(),
-            policies: policies.clone(),
+            policies: policies.clone().into(),
         });
         let compiled = compile(&world, &specs.collect::<Vec<_>>(), &mut numbers.book).unwrap();
         Self { pods, outside: cluster.outside.clone(), compiled }

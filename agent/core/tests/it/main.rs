@@ -8,5 +8,6 @@ mod objects;
 mod oracle;
 mod roster;
 mod scanner;
+mod steps;
 mod support;
 mod tables;

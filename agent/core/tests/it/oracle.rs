@@ -32,7 +32,7 @@ fn world(names_ask: NamesAsk) -> World {
 }
 
 fn spec(policies: &[Policy]) -> EndpointSpec {
-    let (lifetime, policies) = (Lifetime::default(), policies.to_vec());
+    let (lifetime, policies) = (Lifetime::default(), policies.to_vec().into());
     EndpointSpec { id: 1, identity: 0, flags: 0, lifetime, ports: own_ports(), policies }
 }
 
@@ -67,7 +67,7 @@ fn by_text(policies: &[Policy], probe: &Probe, known: &[KnownName]) -> Verdict {
             direction: probe.direction,
             remote: probe.remote,
             identity,
-            pod: pods.get(&identity),
+            pod: pods.get(&identity).map(|pod| &**pod),
             own_ports: &own_ports(),
             names: known,
             proto: probe.proto,

@@ -112,7 +112,7 @@ fn k_a08_labels_namespace_and_account_make_the_identity() {
             [local.identity],
             "nothing is left over"
         );
-        assert_eq!(resolved.peers[&local.identity].labels, local.labels, "{object}");
+        assert_eq!(resolved.peers[&local.identity].labels, local.profile.labels, "{object}");
     }
     for _ in 0..50 {
         lab.put(&pod(", role: frontend", ""));
