@@ -18,6 +18,7 @@ mod records;
 mod registry;
 mod saved;
 mod start;
+mod startup;
 
 use std::fs::{self, File};
 use std::io;

@@ -11,6 +11,7 @@ pub mod host;
 pub mod learn;
 pub mod netlink;
 pub mod place;
+pub mod resolvers;
 pub mod run;
 pub mod sandbox;
 pub mod show;

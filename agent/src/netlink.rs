@@ -82,6 +82,54 @@ impl Netlink {
     }
 }
 
+/// News of this thread's network namespace, unread.
+#[derive(Debug)]
+pub struct Subscription(OwnedFd);
+
+impl Subscription {
+    /// That an interface comes, changes or goes.
+    pub fn to_links() -> io::Result<Self> {
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: a plain system call.
+        let fd = unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a new descriptor that nobody else owns.
+        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: an all-zero address is a valid one.
+        let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
+        address.nl_family = libc::AF_NETLINK as u16;
+        address.nl_groups = libc::RTMGRP_LINK as u32;
+        let len = size_of::<libc::sockaddr_nl>() as libc::socklen_t;
+        // SAFETY: `address` is valid for `len`.
+        match unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) } {
+            0 => Ok(Self(socket)),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Throws away what has come, and says whether anything had. Lost news (`ENOBUFS`) are news.
+    pub fn drain(&self) -> io::Result<bool> {
+        let mut buffer = [0u8; 4096];
+        let mut any = false;
+        loop {
+            // SAFETY: `buffer` is writable for its length; what does not fit is cut off, and nobody reads it.
+            let got = unsafe { libc::recv(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
+            if got >= 0 {
+                any = true;
+                continue;
+            }
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::EAGAIN) => return Ok(any),
+                Some(libc::ENOBUFS | libc::EINTR) => any = true,
+                _ => return Err(error),
+            }
+        }
+    }
+}
+
 /// Takes the messages of one datagram. True: that was the last.
 fn read(mut bytes: &[u8], sequence: u32, out: &mut Vec<Message>) -> io::Result<bool> {
     while let (Some(len), Some(kind), Some(number)) = (u32_at(bytes, 0), u16_at(bytes, 4), u32_at(bytes, 8)) {

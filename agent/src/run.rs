@@ -12,7 +12,6 @@ mod output;
 mod plan;
 pub mod report;
 mod reset;
-pub mod resolvers;
 mod tally;
 mod used;
 mod watch;
@@ -28,8 +27,11 @@ use egret_common::maps::{
 use egret_core::compile::{EndpointSpec, NamesAsk, World};
 use egret_core::desired::{Desired, diff};
 use egret_core::dns::cache::Limits;
+use egret_core::dns::lifetime::Lifetime;
 use egret_core::identity::NamedPorts;
+use egret_core::policy::Policies;
 use egret_core::state::State;
+use egret_core::tuning::Lifetimes;
 
 use crate::cli::{OnDeny, RunArgs};
 use crate::exit::{self, Refusal};
@@ -107,8 +109,9 @@ fn compile(args: &RunArgs, plan: &Plan, identities: BTreeMap<IpAddr, u32>) -> Re
     flags |= if plan.isolated { ENDPOINT_QUERY_FILTER } else { 0 };
     flags |= if args.on_deny == OnDeny::Reject { ENDPOINT_REJECT } else { 0 };
     flags |= if args.audit { ENDPOINT_AUDIT } else { 0 };
-    let lifetime = args.names.lifetime().unwrap_or_default();
-    let policies = plan.policies.clone().into();
+    let policies: Policies = plan.policies.clone().into();
+    let given = args.names.lifetimes().unwrap_or_default();
+    let lifetime = Lifetimes::of_policies(policies.each()).under(given).or(Lifetime::default());
     let spec = EndpointSpec {
         id: ENDPOINT,
         identity: identity::HOST,
@@ -119,6 +122,7 @@ fn compile(args: &RunArgs, plan: &Plan, identities: BTreeMap<IpAddr, u32>) -> Re
     };
     let world = World {
         search: plan.resolvers.search.clone(),
+        cluster_domain: None,
         resolvers: plan.resolvers.servers.clone(),
         identities,
         peers: BTreeMap::new(),

@@ -90,6 +90,7 @@ fn status_text(status: &api::Status) -> String {
     table.row(["Source", &status.source]);
     table.row(["Started", &format!("{}{adopted}", status.started)]);
     table.row(["Datapath", &format!("{}, {}", status.datapath, status.mode)]);
+    table.row(["Startup", &format!("{}; {} packets dropped", status.startup, status.unknown_drops)]);
     table.row(["Endpoints", &format!("{} of {} ready", status.endpoints_ready, status.endpoints)]);
     table.row(["Identities", &status.identities.to_string()]);
     table.row(["Policies", &format!("{}, revision {}", status.policies, status.revision)]);
@@ -188,14 +189,16 @@ fn policies_text(policies: &api::Policies) -> String {
 }
 
 fn policy_table(policies: &[api::Policy]) -> String {
-    let mut table = Table::new(["POLICY", "SUBJECT", "DEFAULT DENY", "RULES", "SELECTS"]);
+    let mut table = Table::new(["POLICY", "TIER", "SUBJECT", "DEFAULT DENY", "RULES", "SELECTS"]);
     for p in policies {
         let one = |text: &str| vec![text.to_owned()];
         let subject = if p.subject.is_empty() { "<everybody>" } else { &p.subject };
         let isolates = if p.isolates.is_empty() { "none".to_owned() } else { p.isolates.join(", ") };
         let none = one("<none>");
         let selects = if p.selects.is_empty() { none } else { p.selects.clone() };
-        table.cells([one(&p.name), one(subject), one(&isolates), one(&p.rules.len().to_string()), selects]);
+        let tier = p.priority.map_or_else(|| p.tier.clone(), |priority| format!("{} {priority}", p.tier));
+        let rules = p.rules.len().to_string();
+        table.cells([one(&p.name), one(&tier), one(subject), one(&isolates), one(&rules), selects]);
     }
     table.text()
 }
@@ -255,7 +258,9 @@ mod tests {
         };
         assert!(names_text(&vec![told]).lines().nth(1).is_some_and(|line| line.contains("a.example.")));
         let policy = api::Policy { name: "CiliumNetworkPolicy/ns/web".into(), ..api::Policy::default() };
-        let text = policy_table(&[policy]);
+        let tiered = api::Policy { tier: "Admin".into(), priority: Some(10), ..api::Policy::default() };
+        let text = policy_table(&[policy, tiered]);
+        assert!(text.contains("Admin 10"), "{text}");
         assert!(text.contains("<everybody>") && text.contains("<none>"), "{text}");
         assert!(json(&api::Status::default()).contains("\"state\""));
     }

@@ -4,9 +4,9 @@
 use crate::grant::{self, GrantTime};
 use crate::ids::{self, ClassId, EndpointId, SetId, identity};
 use crate::maps::{
-    BACKENDS, Backends, ENDPOINT_SERVICES, Endpoint, GRANT_SLOTS, Grants, MAX_CHUNKS, OUTCOME_ALLOW,
-    OUTCOME_DENY, OUTCOME_NONE, PortRule, RULES_PER_CHUNK, RuleChunk, RuleKey, SET_ANY, SET_CIDR,
-    SET_IDENTITY, SET_ISOLATED, SET_NAMES, ServiceKey, cidr_port, port_key,
+    BACKENDS, Backends, COOKIE_DNS, ENDPOINT_SERVICES, Endpoint, GRANT_SLOTS, Grants, MAX_CHUNKS,
+    OUTCOME_ALLOW, OUTCOME_DENY, OUTCOME_NONE, OUTCOME_PASS, PortRule, RULES_PER_CHUNK, RuleChunk, RuleKey,
+    SET_ANY, SET_CIDR, SET_IDENTITY, SET_ISOLATED, SET_NAMES, ServiceKey, cidr_port, port_key,
 };
 use crate::net::{Addr, Direction, proto};
 use crate::verdict::DropReason;
@@ -179,7 +179,7 @@ impl Tally<'_> {
     fn next_backend(&mut self) -> bool {
         let Some(backends) = self.backends else { return false };
         let (zero, begun) = (self.zero, self.begun as u32);
-        if begun >= backends.count || (begun != 0 && self.outcome() != OUTCOME_ALLOW as u32) {
+        if begun >= backends.count || (begun != 0 && self.outcome() & 3 != OUTCOME_ALLOW as u32) {
             return false;
         }
         let backend = &backends.slots[begun as usize & (BACKENDS - 1)];
@@ -218,6 +218,9 @@ impl Tally<'_> {
         let (admin, baseline) = (rule.admin as u32, rule.baseline as u32);
         if admin != 0 && rule.admin_rank << 2 < self.admin {
             self.admin = rule.admin_rank << 2 | admin;
+            if admin != OUTCOME_PASS as u32 {
+                self.class = class;
+            }
         }
         if baseline != 0 && rule.baseline_rank << 2 < self.baseline {
             self.baseline = rule.baseline_rank << 2 | baseline;
@@ -239,7 +242,8 @@ impl Tally<'_> {
         self.expired_ticks = self.expired_ticks.wrapping_add(zero);
     }
 
-    /// `OUTCOME_ALLOW`, `OUTCOME_DENY`, or `OUTCOME_NONE` when no tier says anything.
+    /// `OUTCOME_ALLOW`, `OUTCOME_DENY`, or `OUTCOME_NONE` when no tier says anything; beside it (<< 2) the rank of the rule, if
+    /// it is one of the Admin or Baseline tier.
     #[inline(always)]
     fn outcome(&self) -> u32 {
         outcome(self.admin, self.normal, self.baseline, self.features).wrapping_add(self.zero)
@@ -250,8 +254,7 @@ impl Tally<'_> {
 #[inline(never)]
 fn outcome(admin: u32, normal: u32, baseline: u32, features: u32) -> u32 {
     let (allow, deny) = (OUTCOME_ALLOW as u32, OUTCOME_DENY as u32);
-    let admin = admin & 3;
-    if admin == allow || admin == deny {
+    if admin & 3 == allow || admin & 3 == deny {
         return admin;
     }
     if normal == deny || normal == allow {
@@ -260,7 +263,7 @@ fn outcome(admin: u32, normal: u32, baseline: u32, features: u32) -> u32 {
     if features & SET_ISOLATED != 0 {
         return OUTCOME_NONE as u32;
     }
-    if baseline & 3 == deny { deny } else { allow }
+    if baseline & 3 == allow || baseline & 3 == deny { baseline } else { allow }
 }
 
 /// The rule of a class for a protocol and port: two look-ups at most.
@@ -408,6 +411,11 @@ pub fn decide_what<T: Tables>(
     out.class = tally.class;
     out.cookie = tally.cookie;
     let outcome = tally.outcome();
+    if outcome > 3 {
+        // The rule's rank is its cookie. DNS is learned as under the rule of the Normal tier beside it.
+        out.cookie = outcome >> 2 | tally.cookie & COOKIE_DNS;
+    }
+    let outcome = outcome & 3;
     if backends.is_some() {
         if tally.begun == 0 || outcome != OUTCOME_ALLOW as u32 {
             out.reason = DropReason::ServiceBackendDenied as u32;

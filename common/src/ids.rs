@@ -42,6 +42,8 @@ pub const CLASS_QUERY_ONLY: ClassId = 0x0080_0000;
 /// Bit of such a class with policy names that have a search domain appended: if the resolver walks the search path
 /// itself, an alias leads to the name that is meant, which only the agent can tell (CASES W-A03).
 pub const CLASS_SEARCHED: ClassId = 0x0040_0000;
+/// Bit of a class whose names lie under the cluster's own domain: they may stand for addresses of the cluster (K-A15).
+pub const CLASS_CLUSTER: ClassId = 0x0010_0000;
 /// Bit of a class whose names end like a pattern that the tables cannot express: only the agent knows which of them the
 /// pattern matches. They may be asked for; what an answer opens, the agent decides.
 pub const CLASS_UNSURE: ClassId = 0x0020_0000;

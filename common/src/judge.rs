@@ -8,8 +8,8 @@ use crate::conntrack;
 use crate::decide::{Decision, Question, Tables, What, decide, decide_what, set_of};
 use crate::ids::identity;
 use crate::maps::{
-    COOKIE_DNS, ENDPOINT_AUDIT, ENDPOINT_DNS_PORTS, ENDPOINT_LOOPBACK, ENDPOINT_POD, Endpoint, FLOW_DNS,
-    FLOW_TRUSTED, FlowKey, FlowValue, FragmentKey, FragmentPorts,
+    COOKIE_DNS, ENDPOINT_AUDIT, ENDPOINT_DNS_PORTS, ENDPOINT_KEEP, ENDPOINT_LOOPBACK, ENDPOINT_POD, Endpoint,
+    FLOW_DNS, FLOW_TRUSTED, FlowKey, FlowValue, FragmentKey, FragmentPorts,
 };
 use crate::net::{Addr, Direction, proto};
 use crate::packet::{self, FRAGMENT_FIRST, FRAGMENT_LATER, Packet, Parsed};
@@ -184,7 +184,15 @@ fn quoted_key<P: Packet>(packet: &P, endpoint: &Endpoint, work: &mut Work) -> bo
 fn is_current<S: State>(state: &S, endpoint: &Endpoint, key: &FlowKey) -> bool {
     let Some(slot) = state.flow(key) else { return false };
     let flow = slot.read();
-    !is_idle(state, &flow, state.jiffies()) && flow.set == set_of(endpoint, origin_of(&flow)).0
+    !is_idle(state, &flow, state.jiffies()) && is_valid(endpoint, &flow, key.proto as u8)
+}
+
+/// Whether the flow was judged by the rules in force, or need not be judged again (K-A11). A datagram begins nothing and
+/// ends nothing, so only TCP has open connections.
+#[inline(always)]
+fn is_valid(endpoint: &Endpoint, flow: &FlowValue, proto: u8) -> bool {
+    let kept = endpoint.flags & ENDPOINT_KEEP != 0 && proto == proto::TCP;
+    kept || flow.set == set_of(endpoint, origin_of(flow)).0
 }
 
 #[inline(always)]
@@ -218,7 +226,7 @@ fn established<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work, slot: 
         return None;
     }
     let origin = origin_of(&flow);
-    let current = flow.set == set_of(endpoint, origin).0;
+    let current = is_valid(endpoint, &flow, work.parsed.proto);
     if current && renew(&mut flow, now, forward, work.parsed.tcp_flags) {
         slot.write(&flow);
     }

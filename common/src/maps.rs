@@ -51,6 +51,8 @@ pub const ENDPOINT_DNS_PORTS: u32 = 1 << 5;
 pub const ENDPOINT_POD: u32 = 1 << 6;
 /// There are Services: a destination may stand for backends (`SERVICES`).
 pub const ENDPOINT_SERVICES: u32 = 1 << 7;
+/// Open TCP connections go on when policies change (K-A11).
+pub const ENDPOINT_KEEP: u32 = 1 << 9;
 /// Refused DNS queries are answered NXDOMAIN instead of REFUSED, where the program answers itself.
 pub const ENDPOINT_DNS_NXDOMAIN: u32 = 1 << 8;
 
@@ -171,9 +173,9 @@ pub struct PortRule {
     pub admin: u8,
     /// `OUTCOME_*` of the Baseline tier.
     pub baseline: u8,
-    /// Rank of the Admin rule over all classes; the least wins.
+    /// Rank of the Admin rule over all classes; the least wins. Below 2^30, and the rule's cookie at the same time.
     pub admin_rank: u32,
-    /// Rank of the Baseline rule over all classes; the least wins.
+    /// Rank of the Baseline rule over all classes; the least wins. Below 2^30, and the rule's cookie at the same time.
     pub baseline_rank: u32,
     /// The Normal rule that decides here, for flows and explain; `PORT_RULE_*` bits lie apart.
     pub cookie: u32,
@@ -304,6 +306,23 @@ pub struct Backends {
     /// The backends.
     pub slots: [Backend; BACKENDS],
 }
+
+/// Value of `STARTUP`.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Startup {
+    /// `STARTUP_*`.
+    pub mode: u32,
+    /// Level of the cgroup above all pods (0 = root); pods stand one or two levels below.
+    pub level: u32,
+}
+
+/// Unknown pods are let through.
+pub const STARTUP_ALLOW: u32 = 0;
+/// Unknown pods are denied, those on the node's own network excepted.
+pub const STARTUP_GUARD: u32 = 1;
+/// Unknown pods are denied.
+pub const STARTUP_DENY: u32 = 2;
 
 /// Key of `FRAGMENTS`.
 #[repr(C)]
@@ -473,7 +492,7 @@ const _: () = {
     assert!(
         size_of::<Counter>() == 32 && size_of::<DestinationKey>() == 40 && size_of::<Destination>() == 56
     );
-    assert!(size_of::<ServiceKey>() == 24 && size_of::<Backends>() == 200);
+    assert!(size_of::<ServiceKey>() == 24 && size_of::<Backends>() == 200 && size_of::<Startup>() == 8);
     assert!(size_of::<SocketStamp>() == 28 && size_of::<Config>() == 16);
 };
 
@@ -503,6 +522,7 @@ mod pod {
         ResolverKey,
         ServiceKey,
         Backends,
+        Startup,
         FragmentKey,
         FragmentPorts,
         QueryKey,

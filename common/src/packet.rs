@@ -54,13 +54,15 @@ impl<const N: usize> Bytes<N> {
 
     /// IPv4 address at a constant offset.
     #[inline(always)]
-    fn v4(&self, at: usize) -> Addr {
+    #[must_use]
+    pub fn v4(&self, at: usize) -> Addr {
         Addr::from_v4([self.0[at], self.0[at + 1], self.0[at + 2], self.0[at + 3]])
     }
 
     /// IPv6 address at a constant offset.
     #[inline(always)]
-    fn v6(&self, at: usize) -> Addr {
+    #[must_use]
+    pub fn v6(&self, at: usize) -> Addr {
         let b = &self.0;
         let word = |i: usize| {
             u64::from_ne_bytes([b[i], b[i + 1], b[i + 2], b[i + 3], b[i + 4], b[i + 5], b[i + 6], b[i + 7]])

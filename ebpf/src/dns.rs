@@ -425,7 +425,8 @@ impl Step for GrantAddress {
         s.cursor += 1;
         let id = s.event.endpoint;
         let Some(endpoint) = maps::ENDPOINTS.get(id) else { return false };
-        if record.addr.is_forbidden_answer() || Maps.identity(&record.addr).is_some() {
+        let inside = s.event.class & ids::CLASS_CLUSTER != 0;
+        if record.addr.is_forbidden_answer() || (!inside && Maps.identity(&record.addr).is_some()) {
             if let Some(state) = grant::state(id) {
                 state.forbidden += 1;
             }

@@ -19,6 +19,7 @@ mod maps;
 mod reply;
 mod scan;
 mod sock;
+mod startup;
 mod tables;
 mod tc;
 mod test_run;

@@ -19,6 +19,9 @@ pub static CONFIG: Global<maps::Config> =
 /// cgroup id -> endpoint id `[agent]`.
 #[btf_map]
 pub static ENDPOINT_BY_CGROUP: HashMap<u64, u32, 4096> = HashMap::new();
+/// What becomes of pods that nobody knows yet `[agent]`.
+#[btf_map]
+pub static STARTUP: Array<maps::Startup, 1> = Array::new();
 /// Index of the interface on the host's side of a pod's veth -> endpoint id `[agent]`.
 #[btf_map]
 pub static ENDPOINT_BY_IFINDEX: HashMap<u32, u32, 4096> = HashMap::new();

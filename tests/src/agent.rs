@@ -48,6 +48,11 @@ impl Agent {
         self
     }
 
+    /// Other further arguments, from the next start on.
+    pub fn set_args(&mut self, args: &[&str]) {
+        self.args = args.iter().map(|arg| arg.to_string()).collect();
+    }
+
     /// Writes a file of the folder, whole at once.
     pub fn put(&self, name: &str, text: &str) {
         let new = self.dir.join("new");

@@ -30,6 +30,11 @@ fn x_a01_packets_of_known_flows_one_by_one() {
     run_cases("policies", &CASES);
 }
 
+#[test]
+fn k_a11_policies_may_leave_open_connections_alone() {
+    run_cases("kept", &[("K-A11", k_a11_open_connections_go_on)]);
+}
+
 /// A flow of 10.0.0.1 with one that the endpoint met first, last seen `age` seconds ago.
 fn put(
     pair: &mut Pair,
@@ -101,6 +106,26 @@ fn x_a01_packets_that_the_new_rules_refuse_do_not_keep_a_flow_alive(pair: &mut P
     assert_eq!(pair.packet(Direction::Egress, &out).value, 2);
     assert_eq!(pair.packet(Direction::Ingress, &back).value, 0);
     assert_eq!(flow(pair, &key), before);
+}
+
+/// As the case above, with open connections kept: TCP goes on, and what begins is refused all the same.
+fn k_a11_open_connections_go_on(pair: &mut Pair) {
+    let value = stale(pair);
+    let (key, before) = put(pair, 5150, ([198, 51, 100, 1], 7), 100, value);
+    let out = Packet::tcp(("10.0.0.1", 5150), ("198.51.100.1", 7), tcp::ACK).build();
+    let back = Packet::tcp(("198.51.100.1", 7), ("10.0.0.1", 5150), tcp::ACK).build();
+    assert_eq!(pair.packet(Direction::Egress, &out).value, 1);
+    assert_eq!(pair.packet(Direction::Ingress, &back).value, 1);
+    assert!(flow(pair, &key).last_seen > before.last_seen);
+    let sent = Packet::tcp(("10.0.0.1", 5150), ("198.51.100.1", 7), tcp::ACK);
+    let error = sent.icmp_error("198.51.100.254", 3, 4, 1400).build();
+    assert_eq!(pair.packet(Direction::Ingress, &error).value, 1);
+    let again = Packet::tcp(("10.0.0.1", 5150), ("198.51.100.1", 7), tcp::SYN).build();
+    assert_eq!(pair.packet(Direction::Egress, &again).value, 2, "a SYN begins anew");
+    let udp = FlowKey { proto: 17, local_port: 5151, ..key };
+    pair.put_flow(udp, FlowValue { state: conntrack::ANSWERED, ..before });
+    let datagram = Packet::new("10.0.0.1", "198.51.100.1", L4::Udp(5151, 7, vec![1])).build();
+    assert_eq!(pair.packet(Direction::Egress, &datagram).value, 2, "UDP has no connections");
 }
 
 fn x_a01_packets_that_the_new_rules_let_through_renew_the_flow(pair: &mut Pair) {

@@ -11,7 +11,9 @@
 //! - What [`Cluster::resolve`] says follows from the objects in force alone, except that of two pods with one address
 //!   and no creation time the one that came later wins.
 
+mod addresses;
 mod advise;
+mod ground;
 mod object;
 mod profiles;
 mod read;
@@ -26,14 +28,17 @@ use std::{
 };
 
 pub use object::{
-    Body, EndpointSlice, Key, Kind, Node, Object, Phase, Pod, Service, ServicePort, TargetPort,
+    Body, CidrGroup, EndpointSlice, Key, Kind, Node, Object, Phase, Pod, Service, ServicePort, TargetPort,
 };
 pub use read::{Contents, read};
 pub use resolve::{ApiServer, LocalPod, Resolved};
 pub use services::ServiceEntry;
 pub use source::Source;
 
+use addresses::{Addresses, Claim};
+use ground::Meant;
 use profiles::Profiles;
+use services::Backends;
 
 use crate::{
     identity::{Profile, labels_of_pod},
@@ -45,7 +50,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// It is new, or says something else now.
-    Put(Object),
+    Put(Box<Object>),
     /// It is gone.
     Delete(Key),
 }
@@ -59,7 +64,13 @@ pub struct Cluster {
     slices: BTreeMap<Key, EndpointSlice>,
     nodes: BTreeMap<String, Node>,
     policies: BTreeMap<Key, Vec<Arc<Policy>>>,
+    groups: BTreeMap<String, CidrGroup>,
     profiles: Profiles,
+    addresses: Addresses,
+    /// The pods of each node; `None`: bound to no node.
+    by_node: BTreeMap<Option<String>, BTreeSet<Key>>,
+    backends: Backends,
+    meant: Meant,
     own_addresses: BTreeSet<IpAddr>,
     arrivals: u64,
 }
@@ -84,17 +95,13 @@ impl Stored {
         self.is_live() && !self.pod.host_network
     }
 
-    /// The later of two pods with one address has it.
-    fn age(&self) -> (&str, u64) {
-        (&self.pod.created, self.arrival)
-    }
 }
 
 impl Cluster {
     /// Takes a change in; says whether anything is different now.
     pub fn apply(&mut self, change: Change) -> bool {
         match change {
-            Change::Put(Object { key, body }) => self.put(key, body),
+            Change::Put(object) => self.put(object.key, object.body),
             Change::Delete(key) => self.delete(&key),
         }
     }
@@ -112,7 +119,8 @@ impl Cluster {
     /// The pods that a policy is about, those at their end left out.
     pub fn selected<'a>(&'a self, policy: &'a Policy) -> impl Iterator<Item = (&'a Key, &'a Pod)> {
         let live = self.pods.iter().filter(|(_, s)| s.is_live());
-        live.filter(|(_, s)| policy.selects(&s.profile.labels)).map(|(key, s)| (key, &s.pod))
+        let selected = live.filter(|(_, s)| policy.selects_pod(&s.profile.labels, s.pod.host_network));
+        selected.map(|(key, s)| (key, &s.pod))
     }
 
     fn put(&mut self, key: Key, body: Body) -> bool {
@@ -122,26 +130,42 @@ impl Cluster {
                 let name = key.name;
                 replace(&mut self.namespaces, name.clone(), labels) && self.namespace_changed(&name)
             }
-            Body::Service(service) => replace(&mut self.services, key, service),
-            Body::EndpointSlice(slice) => replace(&mut self.slices, key, slice),
+            Body::Service(service) => {
+                self.backends.forget(&key.namespace);
+                replace(&mut self.services, key, service)
+            }
+            Body::EndpointSlice(slice) => {
+                self.backends.forget(&key.namespace);
+                replace(&mut self.slices, key, slice)
+            }
             Body::Node(node) => replace(&mut self.nodes, key.name, node),
             Body::Policies(policies) => self.put_policies(key, policies),
+            Body::CidrGroup(group) => replace(&mut self.groups, key.name, group),
         }
     }
 
     fn delete(&mut self, key: &Key) -> bool {
         match key.kind {
-            Kind::Pod => {
-                let pod = self.pods.remove(key);
-                pod.iter().for_each(|stored| self.profiles.leave(&stored.profile));
-                pod.is_some()
-            }
+            Kind::Pod => match self.pods.remove(key) {
+                Some(stored) => {
+                    self.leave(key, &stored);
+                    true
+                }
+                None => false,
+            },
             Kind::Namespace => {
                 self.namespaces.remove(&key.name).is_some() && self.namespace_changed(&key.name)
             }
-            Kind::Service => self.services.remove(key).is_some(),
-            Kind::EndpointSlice => self.slices.remove(key).is_some(),
+            Kind::Service => {
+                self.backends.forget(&key.namespace);
+                self.services.remove(key).is_some()
+            }
+            Kind::EndpointSlice => {
+                self.backends.forget(&key.namespace);
+                self.slices.remove(key).is_some()
+            }
             Kind::Node => self.nodes.remove(&key.name).is_some(),
+            Kind::CiliumCidrGroup => self.groups.remove(&key.name).is_some(),
             _ => {
                 let policies = self.policies.remove(key);
                 self.profiles.policies_changed(policies.iter().flatten());
@@ -172,9 +196,35 @@ impl Cluster {
         let arrival = same.map_or(self.arrivals + 1, |s| s.arrival);
         self.arrivals = self.arrivals.max(arrival);
         let profile = self.profile(&key.namespace, &pod);
-        let before = self.pods.insert(key, Stored { pod, profile, arrival });
-        before.iter().for_each(|stored| self.profiles.leave(&stored.profile));
+        let stored = Stored { pod, profile, arrival };
+        if let Some(before) = self.pods.remove(&key) {
+            self.leave(&key, &before);
+        }
+        self.enter(&key, &stored);
+        self.pods.insert(key, stored);
         true
+    }
+
+    /// Notes what a pod stands for, its profile apart.
+    fn enter(&mut self, key: &Key, stored: &Stored) {
+        self.by_node.entry(stored.pod.node.clone()).or_default().insert(key.clone());
+        self.backends.forget(&key.namespace);
+        if stored.has_own_network() {
+            let claim = Claim::of(key, stored);
+            stored.pod.ips.iter().for_each(|ip| self.addresses.claim(*ip, claim.clone()));
+        }
+    }
+
+    fn leave(&mut self, key: &Key, stored: &Stored) {
+        self.profiles.leave(&stored.profile, stored.has_own_network());
+        self.backends.forget(&key.namespace);
+        stored.pod.ips.iter().for_each(|ip| self.addresses.release(*ip, key));
+        if let Some(pods) = self.by_node.get_mut(&stored.pod.node) {
+            pods.remove(key);
+            if pods.is_empty() {
+                self.by_node.remove(&stored.pod.node);
+            }
+        }
     }
 
     /// The profile of a pod, which has it from now on.
@@ -182,7 +232,8 @@ impl Cluster {
         let none = Labels::new();
         let of_namespace = self.namespaces.get(namespace).unwrap_or(&none);
         let labels = labels_of_pod(&pod.labels, namespace, of_namespace, &pod.service_account);
-        self.profiles.enter(Profile { labels, ports: pod.ports.clone() })
+        let with_network = pod.phase == Phase::Live && !pod.host_network;
+        self.profiles.enter(Profile { labels, ports: pod.ports.clone() }, with_network)
     }
 
     /// The labels of a namespace are labels of its pods (K-A08). Always true: something has changed.
@@ -190,7 +241,9 @@ impl Cluster {
         let mut pods = std::mem::take(&mut self.pods);
         for (key, stored) in pods.iter_mut().filter(|(key, _)| key.namespace == namespace) {
             let profile = self.profile(&key.namespace, &stored.pod);
-            self.profiles.leave(&std::mem::replace(&mut stored.profile, profile));
+            self.leave(key, stored);
+            stored.profile = profile;
+            self.enter(key, stored);
         }
         self.pods = pods;
         true
@@ -215,7 +268,10 @@ mod tests {
         let key = Key::new(Kind::Pod, "x", "p");
         let put = |app: &str| {
             let labels = Labels::from([("app".to_owned(), app.to_owned())]);
-            Change::Put(Object { key: key.clone(), body: Body::Pod(Pod { labels, ..Pod::default() }) })
+            Change::Put(Box::new(Object {
+                key: key.clone(),
+                body: Body::Pod(Pod { labels, ..Pod::default() }),
+            }))
         };
         let mut cluster = Cluster::default();
         for app in ["a", "b", "a"] {
@@ -225,7 +281,7 @@ mod tests {
         }
         let namespace =
             Object { key: Key::new(Kind::Namespace, "", "x"), body: Body::Namespace(Labels::new()) };
-        assert!(cluster.apply(Change::Put(namespace)));
+        assert!(cluster.apply(Change::Put(Box::new(namespace))));
         assert_eq!(cluster.profiles.len(), 1);
         assert!(cluster.apply(Change::Delete(key.clone())));
         assert_eq!((cluster.pods.len(), cluster.profiles.len()), (0, 0));

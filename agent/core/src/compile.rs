@@ -65,6 +65,8 @@ pub enum NamesAsk {
 pub struct World {
     /// Search domains of the clients.
     pub search: Vec<Name>,
+    /// The cluster's own domain, if there is a cluster.
+    pub cluster_domain: Option<Name>,
     /// Resolvers whose answers are learned.
     pub resolvers: BTreeSet<SocketAddr>,
     /// Addresses with an identity (`egret_common::ids::identity`), those of pods among them.
@@ -85,6 +87,14 @@ impl World {
             IpAddr::V6(_) => None,
         };
         mapped.or_else(|| self.identities.get(&ip)).copied()
+    }
+
+    /// Whether a name may stand for the address: those of the cluster are opened only by names under its own domain
+    /// (CASES K-A10, K-A15).
+    pub(crate) fn may_open(&self, name: &Name, address: IpAddr) -> bool {
+        let inside = |domain: &Name| name.prefix_above(domain).is_some();
+        let owned = self.identities.contains_key(&address.to_canonical());
+        !owned || self.cluster_domain.as_ref().is_some_and(inside)
     }
 }
 

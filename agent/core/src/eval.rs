@@ -3,7 +3,10 @@
 //! Owns: nothing that runs in production. Must not know: classes, sets, maps, or anything else of the compiler that
 //! it is the judge of.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv6Addr},
+};
 
 use egret_common::{ids::identity, net::Direction, verdict::DropReason};
 use ipnet::IpNet;
@@ -11,8 +14,9 @@ use ipnet::IpNet;
 use crate::{
     compile::NamesAsk,
     identity::{Identity, NamedPorts},
+    labels::{Labels, POD_NAMESPACE},
     names::{Name, Pattern},
-    policy::{CidrPeer, Effect, Entity, Peers, Policy, Rule},
+    policy::{CidrPeer, Effect, Entity, Peers, Policy, Reference, Rule, Tier},
 };
 
 /// A name under which the workload was told the remote address.
@@ -43,6 +47,39 @@ pub struct Situation<'a> {
     pub proto: u8,
     /// Destination port; ICMP: type << 8 | code.
     pub port: u16,
+    /// What else there is in the cluster.
+    pub objects: &'a Objects,
+}
+
+/// Objects that rules may name.
+#[derive(Debug, Clone, Default)]
+pub struct Objects {
+    /// Nodes: labels and addresses.
+    pub nodes: Vec<(Labels, BTreeSet<IpAddr>)>,
+    /// CiliumCIDRGroups: name, labels and networks.
+    pub groups: Vec<(String, Labels, Vec<IpNet>)>,
+    /// Services.
+    pub services: Vec<Backed>,
+}
+
+impl Objects {
+    /// No objects.
+    pub const NONE: &'static Self = &Self { nodes: Vec::new(), groups: Vec::new(), services: Vec::new() };
+}
+
+/// A service and what is behind it.
+#[derive(Debug, Clone, Default)]
+pub struct Backed {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Its labels.
+    pub labels: Labels,
+    /// Which pods of its namespace are behind it; empty: `endpoints` are.
+    pub selector: Labels,
+    /// Addresses of its endpoints.
+    pub endpoints: BTreeSet<IpAddr>,
 }
 
 /// The answer.
@@ -54,40 +91,84 @@ pub enum Verdict {
     Deny(DropReason),
 }
 
-/// Whether the flow may start under these policies.
+/// Whether the flow may start under these policies: the tiers in order, each final if it says anything.
 #[must_use]
 pub fn eval(policies: &[Policy], s: &Situation<'_>) -> Verdict {
+    match decided_by(policies, s).map(|rule| rule.effect) {
+        Some(Effect::Deny) => Verdict::Deny(DropReason::DenyRule),
+        Some(_) => Verdict::Allow,
+        None => eval_normal(policies, s).unwrap_or(Verdict::Allow),
+    }
+}
+
+/// The rule of the Admin or Baseline tier that decides, if it is one of them.
+#[must_use]
+pub fn decided_by<'p>(policies: &'p [Policy], s: &Situation<'_>) -> Option<&'p Rule> {
+    let decides = |rule: &&Rule| rule.effect != Effect::Pass;
+    let admin = first_match(policies, Tier::Admin, s).filter(decides);
+    if admin.is_some() || eval_normal(policies, s).is_some() {
+        return admin;
+    }
+    first_match(policies, Tier::Baseline, s).filter(decides)
+}
+
+/// The first rule of a tier that matches: by priority, then by the object's name, then in the order of the text.
+fn first_match<'p>(policies: &'p [Policy], tier: Tier, s: &Situation<'_>) -> Option<&'p Rule> {
+    let mut of_tier: Vec<&Policy> = policies.iter().filter(|p| p.standing().tier == tier).collect();
+    of_tier.sort_by_key(|p| (p.standing().priority, &p.origin().name));
+    let mut rules = of_tier.into_iter().flat_map(Policy::rules).filter(|r| r.direction == s.direction);
     let remote = s.remote.to_canonical();
-    let rules = || policies.iter().flat_map(Policy::rules).filter(|r| r.direction == s.direction);
-    let covering = || rules().filter(|r| r.ports.covers_at(s.proto, s.port, destination_ports(s)));
-    let matching = || covering().filter(|r| means(r, remote, s, |known| !known.expired));
+    rules.find(|r| {
+        r.ports.covers_at(s.proto, s.port, destination_ports(s))
+            && means(r, remote, s, |known| !known.expired)
+    })
+}
+
+/// NetworkPolicy and CiliumNetworkPolicy; `None` if they leave the flow to the next tier.
+fn eval_normal(policies: &[Policy], s: &Situation<'_>) -> Option<Verdict> {
+    let remote = s.remote.to_canonical();
+    let normal = || policies.iter().filter(|p| p.standing().tier == Tier::Normal);
+    let rules = || normal().flat_map(Policy::rules).filter(|r| r.direction == s.direction);
+    let matching = || {
+        let covering = rules().filter(|r| r.ports.covers_at(s.proto, s.port, destination_ports(s)));
+        covering.filter(|r| means(r, remote, s, |known| !known.expired))
+    };
     if matching().any(|r| r.effect == Effect::Deny) {
-        return Verdict::Deny(DropReason::DenyRule);
+        return Some(Verdict::Deny(DropReason::DenyRule));
     }
     if matching().any(|r| r.effect == Effect::Allow) {
-        return Verdict::Allow;
+        return Some(Verdict::Allow);
     }
-    if !policies.iter().any(|p| p.isolates().of(s.direction)) {
-        return Verdict::Allow;
-    }
+    let isolated = normal().any(|p| p.isolates().of(s.direction));
+    isolated.then(|| Verdict::Deny(why_not(policies, s)))
+}
+
+/// The reason when no rule matches. Name rules of every tier count: they say which names were meant.
+fn why_not(policies: &[Policy], s: &Situation<'_>) -> DropReason {
+    let rules = || policies.iter().flat_map(Policy::rules).filter(|r| r.direction == s.direction);
     let by_name = |r: &&Rule| matches!(r.peers, Peers::Names(_));
-    Verdict::Deny(if !rules().any(|r| by_name(&r)) {
+    let named = || rules().filter(by_name);
+    let covering = || named().filter(|r| r.ports.covers_at(s.proto, s.port, destination_ports(s)));
+    let remote = s.remote.to_canonical();
+    if named().next().is_none() {
         DropReason::NoRule
-    } else if covering().filter(by_name).any(|r| means(r, remote, s, |known| known.expired)) {
+    } else if covering().any(|r| means(r, remote, s, |known| known.expired)) {
         DropReason::NameExpired
     } else if s.names.iter().any(|known| !known.expired) {
         DropReason::NamePortMismatch
-    } else if covering().any(|r| by_name(&r)) {
+    } else if covering().next().is_some() {
         DropReason::NameUnresolved
     } else {
         DropReason::NoRule
-    })
+    }
 }
 
 /// Whether a resolver listening on `port` may be asked for `name`, whatever the type.
 #[must_use]
 pub fn eval_query(policies: &[Policy], name: &Name, port: u16, search: &[Name], names_ask: NamesAsk) -> bool {
-    let rules = policies.iter().flat_map(Policy::rules);
+    // What the Baseline tier accepts counts only where nobody filters.
+    let counting = policies.iter().filter(|p| p.standing().tier != Tier::Baseline);
+    let rules = counting.flat_map(Policy::rules);
     let mut rules = rules.filter(|r| r.direction == Direction::Egress && r.effect == Effect::Allow);
     let meant = |p: &Pattern| {
         let bare = search.iter().filter_map(|domain| Name::from_dns(name.prefix_above(domain)?).ok());
@@ -146,6 +227,52 @@ fn means(rule: &Rule, remote: IpAddr, s: &Situation<'_>, counts: impl Fn(&KnownN
                 || rule.effect == Effect::Deny && embedded(remote).is_some_and(|v4| contains(c, v4))
         }),
         Peers::Entities(entities) => entities.iter().any(|e| is_entity(*e, s)),
+        Peers::Objects(references) => {
+            let v4 = if rule.effect == Effect::Deny { embedded(remote) } else { None };
+            let at = |ip: &IpAddr| *ip == remote || Some(*ip) == v4;
+            let inside = |net: &IpNet| {
+                net.contains(&remote) && s.pod.is_none() || v4.is_some_and(|ip| net.contains(&ip))
+            };
+            references.iter().any(|reference| stands_for(reference, s, &at, &inside))
+        }
+    }
+}
+
+/// Whether the peer is behind an object, given whether it has an address or lies inside a network.
+fn stands_for(
+    reference: &Reference,
+    s: &Situation<'_>,
+    at: &dyn Fn(&IpAddr) -> bool,
+    inside: &dyn Fn(&IpNet) -> bool,
+) -> bool {
+    let behind = |service: &Backed| match service.selector.is_empty() {
+        true => s.pod.is_none() && service.endpoints.iter().any(at),
+        false => s.pod.is_some_and(|pod| {
+            pod.labels.get(POD_NAMESPACE) == Some(&service.namespace)
+                && service.selector.iter().all(|(key, value)| pod.labels.get(key) == Some(value))
+        }),
+    };
+    let here = |wanted: &Option<String>, service: &Backed| {
+        wanted.as_ref().is_none_or(|namespace| *namespace == service.namespace)
+    };
+    let (nodes, groups, services) =
+        (s.objects.nodes.iter(), s.objects.groups.iter(), s.objects.services.iter());
+    match reference {
+        Reference::Nodes(wanted) => {
+            nodes.filter(|(labels, _)| wanted.matches(labels)).any(|(_, ips)| ips.iter().any(at))
+        }
+        Reference::CidrGroup(wanted) => {
+            groups.filter(|(name, ..)| name == wanted).any(|(.., nets)| nets.iter().any(inside))
+        }
+        Reference::CidrGroups(wanted) => {
+            groups.filter(|(_, labels, _)| wanted.matches(labels)).any(|(.., nets)| nets.iter().any(inside))
+        }
+        Reference::Service { namespace, name } => {
+            services.filter(|sv| here(namespace, sv) && sv.name == *name).any(behind)
+        }
+        Reference::Services { namespace, labels } => {
+            services.filter(|sv| here(namespace, sv) && labels.matches(&sv.labels)).any(behind)
+        }
     }
 }
 

@@ -24,6 +24,7 @@
 //! | [`ports`], [`net`] | protocols, port ranges, named ports; CIDRs and their canonical form |
 //! | [`allow`] | `NAME[:PORT[/PROTO]]` |
 //! | `numbering` | numbers for identities, sets, classes and rules, and when one may be given again |
+//! | [`tuning`] | annotations: audit, reject, lifetimes |
 //! | `problem` | what is wrong with a YAML value, for all readers |
 //! | [`policy`] | the model; `kubernetes` and `cilium` read, `write` writes, diagnostics carry the field's path |
 //! | [`compile`] | rule sets, name classes, CIDR classes, and the [`compile::Book`] of their numbers |
@@ -58,3 +59,4 @@ pub mod policy;
 pub mod ports;
 mod problem;
 pub mod state;
+pub mod tuning;

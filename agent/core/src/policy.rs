@@ -6,12 +6,15 @@
 pub mod cilium;
 pub mod write;
 
+mod cluster_network;
 mod diagnostic;
 mod kubernetes;
 pub(crate) mod load;
 mod reader;
+mod reference;
 mod selector;
 mod shared;
+mod tier;
 mod workload;
 
 use std::{collections::BTreeSet, fmt};
@@ -23,6 +26,7 @@ use crate::{
     labels::{Labels, Selector},
     names::Pattern,
     ports::{Ports, Proto},
+    tuning::Lifetimes,
 };
 
 /// The port of DNS over UDP and TCP (RFC 1035 4.2).
@@ -30,7 +34,10 @@ pub const DNS_PORT: u16 = 53;
 
 pub use diagnostic::{Diagnostic, Severity};
 pub use load::{Loaded, parse};
+pub use reference::Reference;
 pub use shared::Policies;
+pub(crate) use tier::in_order;
+pub use tier::{Standing, Tier};
 
 /// Where a policy comes from: kind, namespace and name of the object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -55,10 +62,12 @@ impl fmt::Display for Origin {
 /// What a rule does with the traffic that it matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Effect {
-    /// Lets it pass, unless some rule denies it.
+    /// Lets it pass: in the Normal tier unless some rule denies it, in the others for good.
     Allow,
-    /// Denies it, whatever allows it.
+    /// Denies it: in the Normal tier whatever allows it, in the others if it comes first.
     Deny,
+    /// Leaves it to the next tier. Only in policies of the Admin and Baseline tiers.
+    Pass,
 }
 
 /// A CIDR without the parts that its own rule excepts. Another rule may still open those.
@@ -128,6 +137,8 @@ pub enum Peers {
     Entities(BTreeSet<Entity>),
     /// The trusted resolvers: what a selector of DNS pods means where there are no pods.
     Resolvers,
+    /// Whatever these objects stand for. The compiler takes it for nobody: [`crate::cluster`] has put it in before.
+    Objects(BTreeSet<Reference>),
 }
 
 /// One rule.
@@ -135,7 +146,7 @@ pub enum Peers {
 pub struct Rule {
     /// The direction of the flow, seen from the workload.
     pub direction: Direction,
-    /// Allow or deny.
+    /// What becomes of the traffic.
     pub effect: Effect,
     /// The other side.
     pub peers: Peers,
@@ -194,15 +205,31 @@ impl Isolation {
 pub struct Policy {
     origin: Origin,
     subject: Subject,
+    standing: Standing,
     isolates: Isolation,
     rules: Vec<Rule>,
+    lifetimes: Lifetimes,
 }
 
 impl Policy {
-    /// Puts a policy together; the rules must come from a reader of this crate or hold to [`Rule`]'s limits.
+    /// Puts a policy of the Normal tier together; the rules must come from a reader of this crate or hold to [`Rule`]'s
+    /// limits.
     #[must_use]
     pub fn new(origin: Origin, subject: Subject, isolates: Isolation, rules: Vec<Rule>) -> Self {
-        Self { origin, subject, isolates, rules }
+        let (standing, lifetimes) = Default::default();
+        Self { origin, subject, standing, isolates, rules, lifetimes }
+    }
+
+    /// Puts a policy of another tier together, which isolates nothing. The order of its rules counts.
+    #[must_use]
+    pub fn tiered(origin: Origin, subject: Subject, standing: Standing, rules: Vec<Rule>) -> Self {
+        Self { standing, ..Self::new(origin, subject, Isolation::default(), rules) }
+    }
+
+    /// The same policy with other rules.
+    #[must_use]
+    pub fn with_rules(&self, rules: Vec<Rule>) -> Self {
+        Self { rules, ..self.clone() }
     }
 
     /// The object that the policy was read from.
@@ -228,10 +255,22 @@ impl Policy {
         }
     }
 
+    /// [`Policy::selects`] for a pod that may be on its node's network: a ClusterNetworkPolicy is never about those.
+    #[must_use]
+    pub fn selects_pod(&self, labels: &Labels, host_network: bool) -> bool {
+        (!host_network || self.standing.tier == Tier::Normal) && self.selects(labels)
+    }
+
     /// Whether the policy is about a node with these labels.
     #[must_use]
     pub fn selects_node(&self, labels: &Labels) -> bool {
         matches!(&self.subject, Subject::Nodes(selector) if selector.matches(labels))
+    }
+
+    /// The tier and the place in it.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        self.standing
     }
 
     /// In which directions the policy denies what nothing allows.
@@ -240,7 +279,38 @@ impl Policy {
         self.isolates
     }
 
-    /// The rules, in the order of the text; the order means nothing.
+    /// Whether the policy may be the reason that a flow in this direction is denied.
+    #[must_use]
+    pub fn may_deny(&self, direction: Direction) -> bool {
+        let denies = |rule: &Rule| rule.direction == direction && rule.effect == Effect::Deny;
+        self.isolates.of(direction) || self.rules.iter().any(denies)
+    }
+
+    /// The same policy with other lifetimes of what its workloads learn.
+    #[must_use]
+    pub fn lasting(self, lifetimes: Lifetimes) -> Self {
+        Self { lifetimes, ..self }
+    }
+
+    /// Lifetimes of what its workloads learn, as far as its object says something about them.
+    #[must_use]
+    pub fn lifetimes(&self) -> Lifetimes {
+        self.lifetimes
+    }
+
+    /// The same policy, its entities changed.
+    #[must_use]
+    pub fn with_entities(&self, change: impl Fn(&BTreeSet<Entity>) -> BTreeSet<Entity>) -> Self {
+        let mut changed = self.clone();
+        for rule in &mut changed.rules {
+            if let Peers::Entities(entities) = &mut rule.peers {
+                *entities = change(entities);
+            }
+        }
+        changed
+    }
+
+    /// The rules, in the order of the text, which counts only in the Admin and Baseline tiers.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
         &self.rules

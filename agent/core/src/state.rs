@@ -23,7 +23,7 @@ pub use saved::{Saved, SavedRole};
 pub use update::Wiring;
 
 use crate::{
-    compile::{self, Book, CompileError, Compiled, EndpointSpec, World, addr},
+    compile::{self, Book, CompileError, Compiled, EndpointSpec, Role, World, addr},
     desired::{Delta, Desired, Entry, MapOp},
     dns::{
         cache::{Cache, Limits},
@@ -116,7 +116,8 @@ impl State {
 
     /// The patterns behind a name class.
     pub fn patterns(&self, class: ClassId) -> impl Iterator<Item = &Pattern> {
-        self.book.class(class).into_iter().flatten().map(|member| &member.pattern)
+        let members = self.book.class(class).into_iter().flatten();
+        members.filter(|member| member.role != Role::Cluster).map(|member| &member.pattern)
     }
 
     /// What a workload was told so far.

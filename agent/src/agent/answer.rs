@@ -63,6 +63,8 @@ impl Keeper {
             source: self.setting.source.clone(),
             started: rfc3339(self.setting.started),
             datapath: if self.setting.method == Method::Tcx { "tcx" } else { "clsact" }.into(),
+            startup: self.startup(),
+            unknown_drops: self.datapath.counters(0).iter().map(|row| row.packets).sum(),
             adopted: self.setting.adopted,
             mode: if self.setting.flags & ENDPOINT_AUDIT != 0 { "audit" } else { "enforce" }.into(),
             endpoints_ready: self.registry.iter().filter(held).count(),
@@ -100,10 +102,10 @@ impl Keeper {
     }
 
     fn endpoint(&self, entry: &Entry) -> api::Endpoint {
-        let audit = self.setting.flags & ENDPOINT_AUDIT != 0;
+        let audit = self.spec(entry).flags & ENDPOINT_AUDIT != 0;
         let enforcement = |direction| {
-            let isolated = entry.pod.policies.iter().any(|p| p.isolates().of(direction));
-            match (isolated, audit) {
+            let enforced = entry.pod.policies.iter().any(|p| p.may_deny(direction));
+            match (enforced, audit) {
                 (true, false) => "Enabled",
                 (true, true) => "Disabled (Audit)",
                 (false, _) => "Disabled",

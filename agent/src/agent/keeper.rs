@@ -5,6 +5,7 @@ use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
@@ -12,6 +13,7 @@ use egret_common::event::FlowEvent;
 use egret_common::grant::{self, ticks_of_secs};
 use egret_common::ids::EndpointId;
 use egret_core::dns::lifetime::Lifetime;
+use egret_core::names::Name;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
@@ -20,20 +22,23 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use super::objects::{Objects, Picture};
 use super::registry::Registry;
 use super::saved::{Memory, MemoryFile};
+use super::startup::Guarded;
 use crate::api::server::Server;
+use crate::cli::StartupMode;
 use crate::datapath::tc::Method;
 use crate::datapath::{Datapath, DnsRecord, Ring};
 use crate::host;
 use crate::learn::{Effects, Learner, now};
 use crate::place::Host;
 use crate::sandbox::cgroup::Hierarchy;
+use crate::source::events::Events;
 use crate::source::folder::Folder;
 use crate::tell;
 
 /// How often records are read that nobody waits for.
 const DRAIN: Duration = Duration::from_millis(10);
-/// How often the source is looked at.
-const SOURCE: Duration = Duration::from_millis(250);
+/// How often the source is looked at, whether it tells of a change or not.
+const SOURCE: Duration = Duration::from_millis(500);
 /// How often pods are looked for that were not found, and interfaces that may be gone.
 const LOOK: Duration = Duration::from_millis(250);
 /// How often grants that end soon are looked at.
@@ -62,11 +67,19 @@ pub(super) struct Setting {
     pub(super) flags: u32,
     pub(super) lifetime: Lifetime,
     pub(super) keep_in_use: bool,
-    /// `--trusted-resolver`.
+    /// Resolvers whose answers are learned, beside the cluster's: this host's, and `--trusted-resolver`.
     pub(super) trusted: BTreeSet<SocketAddr>,
+    /// Search domains of this host, which pods have as well.
+    pub(super) search: Vec<Name>,
+    /// `--cluster-domain`.
+    pub(super) cluster_domain: Name,
     pub(super) method: Method,
     pub(super) host: Host,
     pub(super) hierarchy: Hierarchy,
+    /// `--startup`.
+    pub(super) startup: StartupMode,
+    /// `--kubepods`, below the cgroup2 mount.
+    pub(super) kubepods: Option<PathBuf>,
     pub(super) started: SystemTime,
     pub(super) adopted: bool,
 }
@@ -80,6 +93,9 @@ pub(super) struct Keeper {
     pub(super) flows: Ring<FlowEvent>,
     pub(super) learner: Learner,
     pub(super) folder: Folder,
+    pub(super) events: Events,
+    /// When pods are looked for again that were not found.
+    pub(super) search: Search,
     pub(super) objects: Objects,
     pub(super) picture: Picture,
     pub(super) registry: Registry,
@@ -96,6 +112,10 @@ pub(super) struct Keeper {
     pub(super) refused: Option<String>,
     /// The same of the source.
     pub(super) unreadable: Option<String>,
+    /// What is in force above all pods.
+    pub(super) guarded: Option<Guarded>,
+    /// Nothing is, and what an earlier agent left is gone.
+    pub(super) unguarded: bool,
 }
 
 impl Keeper {
@@ -134,6 +154,13 @@ impl Keeper {
             Task::Drain => {
                 self.read_dns();
                 self.read_flows();
+                if self.events.files() {
+                    self.read_source();
+                }
+                if self.events.links() {
+                    self.search = Search::default();
+                    self.look();
+                }
             }
             Task::Source => self.read_source(),
             Task::Look => self.look(),
@@ -200,6 +227,33 @@ impl Keeper {
             tell::line(format_args!("warning: {what}"));
         }
         *known += count;
+    }
+}
+
+/// Patience with pods that are not found: from one [`LOOK`] on, twice as long each time.
+#[derive(Debug, Default)]
+pub(super) struct Search {
+    /// Looks that found nobody, since something last changed.
+    vain: u32,
+    /// Looks until the next search.
+    pause: u32,
+}
+
+impl Search {
+    /// Between two searches at most, in looks.
+    const MOST: u32 = 8;
+
+    /// Whether it is time to search.
+    pub(super) fn is_due(&mut self) -> bool {
+        let due = self.pause == 0;
+        self.pause = self.pause.saturating_sub(1);
+        due
+    }
+
+    /// What a search came to.
+    pub(super) fn note(&mut self, found: bool) {
+        self.vain = if found { 0 } else { self.vain + 1 };
+        self.pause = if found { 0 } else { (1 << self.vain.min(3)).min(Self::MOST) - 1 };
     }
 }
 

@@ -4,17 +4,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use egret_core::compile::addr;
 use egret_core::desired::{Desired, MapOp, diff};
 use egret_core::dns::cache::Limits;
 use egret_core::dns::lifetime::Lifetime;
+use egret_core::names::Name;
 use egret_core::state::{State, Wiring};
 
+use super::keeper::Setting;
 use super::objects::{Objects, Picture};
 use super::registry::{Entry, Registry};
 use super::saved::{Memory, MemoryFile};
+use crate::cli::StartupMode;
+use crate::datapath::tc::Method;
+use crate::place::Host;
+use crate::sandbox::cgroup::Hierarchy;
 use crate::source::folder::Texts;
 
 /// Where the time of a change goes.
@@ -49,7 +55,7 @@ pub struct Change {
 /// An agent without a kernel.
 #[derive(Debug)]
 pub struct Course {
-    node: String,
+    setting: Setting,
     texts: Texts,
     objects: Objects,
     picture: Picture,
@@ -74,10 +80,11 @@ impl Course {
         let texts = Texts { files, ..Texts::default() };
         let mut objects = Objects::default();
         let picture = objects.picture(node, &BTreeMap::new());
-        let world = picture.world(&BTreeSet::new());
+        let setting = setting(node);
+        let world = picture.world(&setting);
         let state = State::new(world, Vec::new(), Limits::default()).expect("nothing can be compiled");
         let (registry, memory) = (Registry::new(most, BTreeMap::new()), MemoryFile::new(memory));
-        let mut course = Self { node: node.to_owned(), texts, objects, picture, registry, state, memory };
+        let mut course = Self { setting, texts, objects, picture, registry, state, memory };
         course.follow();
         let ops = diff(&Desired::default(), course.state.desired());
         (course, ops)
@@ -106,10 +113,10 @@ impl Course {
         let mut lap = || std::mem::replace(&mut at, Instant::now()).elapsed();
         self.objects.read(&self.texts);
         let read = lap();
-        self.picture = self.objects.picture(&self.node, &BTreeMap::new());
+        self.picture = self.objects.picture(&self.setting.node, &BTreeMap::new());
         let resolve = lap();
         self.registry.update(&self.picture.local);
-        let world = self.picture.world(&BTreeSet::new());
+        let world = self.picture.world(&self.setting);
         let spec = |e: &Entry| self.picture.spec(&e.pod, e.id, 0, false, Lifetime::default());
         let specs = self.registry.iter().map(spec).collect();
         let owned = |e: &Entry| e.pod.ips.iter().map(|ip| (addr(*ip), e.id)).collect::<Vec<_>>();
@@ -121,5 +128,27 @@ impl Course {
         let memory = Memory::new(self.registry.numbers(), self.objects.identities(), self.state.save());
         self.memory.write(memory).expect("a file that can be written");
         Change { times: [read, resolve, ask, compile, lap()], ops }
+    }
+}
+
+/// As without options, on a host without resolvers of its own.
+fn setting(node: &str) -> Setting {
+    let hierarchy = Hierarchy::find().expect("cgroup v2");
+    Setting {
+        node: node.to_owned(),
+        source: String::new(),
+        flags: 0,
+        lifetime: Lifetime::default(),
+        keep_in_use: true,
+        trusted: BTreeSet::new(),
+        search: Vec::new(),
+        cluster_domain: Name::parse("cluster.local").expect("a name"),
+        method: Method::of_kernel(),
+        host: Host { cgroups: hierarchy.mount.clone(), proc: "/proc".into() },
+        hierarchy,
+        startup: StartupMode::Allow,
+        kubepods: None,
+        started: SystemTime::now(),
+        adopted: false,
     }
 }

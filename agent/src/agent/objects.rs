@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use egret_common::ids::EndpointId;
 use egret_common::maps::{
-    BACKENDS, Backend, Backends, ENDPOINT_POD, ENDPOINT_QUERY_FILTER, ENDPOINT_SERVICES, ServiceKey,
+    BACKENDS, Backend, Backends, ENDPOINT_AUDIT, ENDPOINT_POD, ENDPOINT_QUERY_FILTER, ENDPOINT_REJECT,
+    ENDPOINT_SERVICES, ServiceKey,
 };
 use egret_common::net::Direction;
 use egret_core::cluster::{Cluster, LocalPod, Resolved, ServiceEntry, Source};
@@ -16,10 +17,13 @@ use egret_core::compile::{EndpointSpec, NamesAsk, World, addr};
 use egret_core::dns::lifetime::Lifetime;
 use egret_core::identity::{IdentityBook, Profile};
 use egret_core::labels::Labels;
-use egret_core::policy::{Effect, Policies, Policy, Severity, Subject};
+use egret_core::names::Name;
+use egret_core::policy::{Peers, Policies, Policy, Rule, Severity, Subject, Tier};
 use egret_core::ports::Proto;
+use egret_core::tuning::{Lifetimes, Tuning};
 use serde::{Deserialize, Serialize};
 
+use super::keeper::Setting;
 use crate::api;
 use crate::source::folder::Texts;
 
@@ -148,6 +152,8 @@ impl Objects {
         let selected = self.cluster.selected(policy);
         api::Policy {
             name: policy.origin().to_string(),
+            tier: policy.standing().tier.to_string(),
+            priority: Some(policy.standing()).filter(|s| s.tier != Tier::Normal).map(|s| s.priority),
             subject,
             isolates: directions.iter().filter(|d| d.0).map(|d| d.1.to_owned()).collect(),
             rules: policy.rules().iter().map(|rule| rule.path.clone()).collect(),
@@ -181,15 +187,26 @@ impl From<&LocalPod> for Local {
 
 impl Picture {
     /// What all endpoints share.
-    pub(super) fn world(&self, trusted: &BTreeSet<SocketAddr>) -> World {
+    pub(super) fn world(&self, setting: &Setting) -> World {
         World {
-            search: Vec::new(),
-            resolvers: self.resolvers(trusted),
+            search: self.search(setting),
+            cluster_domain: Some(setting.cluster_domain.clone()),
+            resolvers: self.resolvers(&setting.trusted),
             identities: self.resolved.world_identities.clone(),
             peers: self.resolved.peers.clone(),
             names_ask: NamesAsk::No,
             seen_names: BTreeSet::new(),
         }
+    }
+
+    /// The domains that resolvers of pods append to names. Of pods without a rule that speaks of names nobody asks.
+    fn search(&self, setting: &Setting) -> Vec<Name> {
+        let named = |rule: &Rule| rule.dns.is_some() || matches!(rule.peers, Peers::Names(_));
+        let asks = |pod: &&LocalPod| pod.policies.rules().any(named);
+        let pods = self.resolved.local.iter().filter(asks);
+        let of_pods: BTreeSet<Name> = pods.flat_map(|pod| pod.search(&setting.cluster_domain)).collect();
+        let of_host = setting.search.iter().filter(|name| !of_pods.contains(*name)).cloned();
+        of_host.chain(of_pods.iter().cloned()).collect()
     }
 
     /// Whose answers are learned.
@@ -216,13 +233,18 @@ impl Picture {
         flags |= if filters { ENDPOINT_QUERY_FILTER } else { 0 };
         flags |= if cgroup { 0 } else { ENDPOINT_POD };
         // Where nothing can be denied, a Service that the map cannot hold must not be denied either.
-        let denies = |policy: &Policy| {
-            let mut rules = policy.rules().iter();
-            policy.isolates().egress
-                || rules.any(|rule| rule.direction == Direction::Egress && rule.effect == Effect::Deny)
-        };
-        let judged = !self.resolved.services.is_empty() && pod.policies.iter().any(|policy| denies(policy));
+        let denies = |policy: &Policy| policy.may_deny(Direction::Egress);
+        let judged = !self.resolved.services.is_empty() && pod.policies.each().any(denies);
         flags |= if judged { ENDPOINT_SERVICES } else { 0 };
+        let tuning = Tuning::of(&pod.annotations);
+        for (wish, bit) in [(tuning.audit, ENDPOINT_AUDIT), (tuning.reject, ENDPOINT_REJECT)] {
+            flags = match wish {
+                Some(true) => flags | bit,
+                Some(false) => flags & !bit,
+                None => flags,
+            };
+        }
+        let lifetime = Lifetimes::of_policies(pod.policies.each()).under(tuning.lifetimes).or(lifetime);
         let (ports, policies) = (pod.profile.ports.clone(), pod.policies.clone());
         EndpointSpec { id, identity: pod.identity, flags, lifetime, ports, policies }
     }

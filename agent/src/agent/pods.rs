@@ -7,7 +7,7 @@ use egret_common::ids::EndpointId;
 use egret_core::compile::{EndpointSpec, addr};
 use egret_core::state::Wiring;
 
-use super::keeper::Keeper;
+use super::keeper::{Keeper, Search};
 use super::registry::{Entry, Gone, Held};
 use crate::datapath::cgroup_link;
 use crate::datapath::tc::Placed;
@@ -22,7 +22,7 @@ impl Keeper {
         let gone = self.registry.update(&self.picture.local);
         self.release(&gone);
         self.find();
-        let world = self.picture.world(&self.setting.trusted);
+        let world = self.picture.world(&self.setting);
         let specs = self.specs();
         let wiring = self.wiring();
         match self.learner.state_mut().update(world, specs, wiring, now()) {
@@ -35,6 +35,7 @@ impl Keeper {
         }
         self.purge(&gone);
         self.attach();
+        self.guard();
     }
 
     /// Every endpoint as the compiler takes it.
@@ -54,7 +55,8 @@ impl Keeper {
         }
     }
 
-    fn spec(&self, entry: &Entry) -> EndpointSpec {
+    /// The endpoint as the compiler takes it.
+    pub(super) fn spec(&self, entry: &Entry) -> EndpointSpec {
         let cgroup = match &entry.held {
             Ok(held) => held.cgroup.is_some(),
             Err(_) => matches!(Wish::of(&entry.pod.annotations), Ok(Wish::Cgroup(_))),
@@ -71,16 +73,23 @@ impl Keeper {
             .filter(|(_, held)| !is_there(held))
             .collect();
         for (id, held) in &lost {
-            self.release(&[Gone { id: None, held: Some(held.clone()) }]);
+            self.release(&[Gone { id: None, held: Some(held.clone()), home: None }]);
             let entry = self.registry.iter_mut().find(|entry| entry.id == *id);
             entry.into_iter().for_each(|entry| entry.held = Err(format!("{} is gone", held.spot)));
         }
-        if self.registry.iter().any(|entry| entry.held.as_ref().map_or(true, |held| !held.attached)) {
-            if self.find() {
+        if !lost.is_empty() {
+            self.search = Search::default();
+        }
+        let waits = |entry: &Entry| entry.held.as_ref().map_or(true, |held| !held.attached);
+        if self.registry.iter().any(waits) && self.search.is_due() {
+            let found = self.find();
+            self.search.note(found);
+            if found {
                 return self.reconcile();
             }
             self.attach();
         }
+        self.guard();
     }
 
     /// Notes where pods are that were not found before. True: there was one.
@@ -94,8 +103,13 @@ impl Keeper {
         for entry in waiting {
             let held = self.locate(&entry, &pods);
             found |= held.is_ok();
+            // Whoever some policy selects stays unknown to the programs above all pods until it is held.
+            let home = pods.get(&entry.pod.uid).filter(|_| entry.pod.policies.is_empty());
+            let home = self.know(&entry, home.map(PathBuf::as_path));
             let noted = self.registry.iter_mut().find(|e| e.id == entry.id);
-            noted.into_iter().for_each(|e| e.held = held.clone());
+            if let Some(noted) = noted {
+                (noted.held, noted.home) = (held, home);
+            }
         }
         found
     }
@@ -110,7 +124,32 @@ impl Keeper {
             Spot::Cgroup(path) => Some(id_of(path).map_err(|error| format!("{spot}: {error}"))?),
             Spot::Interface { .. } => None,
         };
-        Ok(Held { spot, cgroup, attached: false })
+        let home = pods.get(&entry.pod.uid).filter(|_| cgroup.is_none()).cloned();
+        Ok(Held { spot, cgroup, home, attached: false })
+    }
+
+    /// Makes the pod's cgroup known to the programs above all pods, or unknown.
+    fn know(&mut self, entry: &Entry, home: Option<&Path>) -> Option<u64> {
+        let id = home.and_then(|home| id_of(home).ok());
+        if let Some(before) = entry.home.filter(|before| Some(*before) != id) {
+            self.forget(before);
+        }
+        match (home, id) {
+            (Some(home), Some(_)) if entry.home != id => {
+                if let Err(error) = self.datapath.bind_cgroup(home, entry.id) {
+                    self.complain(format!("{}: {error}", entry.pod.name), 1);
+                    return None;
+                }
+                id
+            }
+            _ => id,
+        }
+    }
+
+    fn forget(&mut self, cgroup: u64) {
+        if let Err(error) = self.datapath.release_cgroup(cgroup) {
+            self.complain(error.to_string(), 1);
+        }
     }
 
     /// Tells the programs whose the new places are, and puts them there. The maps must know the endpoints by now.
@@ -130,6 +169,12 @@ impl Keeper {
             match done {
                 Ok(_) => tell::line(text),
                 Err(_) => self.complain(text, 1),
+            }
+            if done.is_ok()
+                && let Some(entry) = self.registry.get(id).cloned()
+            {
+                let home = self.know(&entry, held.home.as_deref());
+                self.registry.iter_mut().filter(|e| e.id == id).for_each(|e| e.home = home);
             }
             let entry = self.registry.iter_mut().find(|e| e.id == id);
             if let Some(Ok(held)) = entry.map(|e| &mut e.held) {
@@ -157,6 +202,9 @@ impl Keeper {
 
     /// Lets go of places.
     fn release(&mut self, gone: &[Gone]) {
+        for home in gone.iter().filter_map(|gone| gone.home) {
+            self.forget(home);
+        }
         for held in gone.iter().filter_map(|gone| gone.held.as_ref()) {
             let failed = match (&held.spot, held.cgroup) {
                 (Spot::Interface { ifindex, .. }, _) => {
@@ -198,6 +246,8 @@ impl Keeper {
             }
         }
         self.datapath.sweep_interfaces();
+        self.guarded = None;
+        self.guard();
     }
 }
 

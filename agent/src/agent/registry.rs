@@ -3,11 +3,12 @@
 //! Owns the numbers. Must not know how a pod is found or held. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use egret_common::ids::EndpointId;
 
 use super::objects::Local;
-use crate::place::Spot;
+use crate::place::{Spot, Wish};
 
 /// Where an endpoint is held.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub(super) struct Held {
     pub(super) spot: Spot,
     /// Of a cgroup its id, which outlives the directory.
     pub(super) cgroup: Option<u64>,
+    /// Of an interface, the pod's cgroup.
+    pub(super) home: Option<PathBuf>,
     /// The programs are there, and know whose it is.
     pub(super) attached: bool,
 }
@@ -29,6 +32,8 @@ pub(super) struct Entry {
     pub(super) pod: Local,
     /// Where it is held, or why it is not yet.
     pub(super) held: Result<Held, String>,
+    /// Its own cgroup, once it is known to the programs above all pods.
+    pub(super) home: Option<u64>,
 }
 
 /// A number and a place that are free now: first let go of the place, then forget the number.
@@ -38,6 +43,8 @@ pub(super) struct Gone {
     pub(super) id: Option<EndpointId>,
     /// The place.
     pub(super) held: Option<Held>,
+    /// Its cgroup.
+    pub(super) home: Option<u64>,
 }
 
 /// The endpoints.
@@ -65,10 +72,10 @@ impl Registry {
         for pod in pods {
             match old.remove(&pod.name) {
                 Some(mut entry) if entry.pod.uid == pod.uid => {
-                    if entry.pod.annotations != pod.annotations
+                    if Wish::of(&entry.pod.annotations) != Wish::of(&pod.annotations)
                         && let Ok(held) = std::mem::replace(&mut entry.held, Err(MOVED.into()))
                     {
-                        gone.push(Gone { id: None, held: Some(held) });
+                        gone.push(Gone { id: None, held: Some(held), home: entry.home.take() });
                     }
                     entry.pod = pod.clone();
                     self.entries.insert(pod.name.clone(), entry);
@@ -99,7 +106,7 @@ impl Registry {
                 continue;
             };
             taken.insert(id);
-            let entry = Entry { id, pod: pod.clone(), held: Err("not looked for yet".into()) };
+            let entry = Entry { id, pod: pod.clone(), held: Err("not looked for yet".into()), home: None };
             self.entries.insert(pod.name.clone(), entry);
         }
         // Who did not come back by now is gone; his number may be somebody else's.
@@ -141,7 +148,7 @@ const MOVED: &str = "its annotations have changed";
 
 impl From<Entry> for Gone {
     fn from(entry: Entry) -> Self {
-        Self { id: Some(entry.id), held: entry.held.ok() }
+        Self { id: Some(entry.id), held: entry.held.ok(), home: entry.home }
     }
 }
 
@@ -166,8 +173,12 @@ mod tests {
     }
 
     fn hold(registry: &mut Registry, name: &str) -> Held {
-        let held =
-            Held { spot: Spot::Interface { ifindex: 7, name: "v7".into() }, cgroup: None, attached: true };
+        let held = Held {
+            spot: Spot::Interface { ifindex: 7, name: "v7".into() },
+            cgroup: None,
+            home: None,
+            attached: true,
+        };
         let entry = registry.iter_mut().find(|e| e.pod.name == name).expect("there");
         entry.held = Ok(held.clone());
         held
@@ -181,9 +192,9 @@ mod tests {
         let held = hold(&mut r, "a");
         // Recreated under the same name while its number is still in the maps.
         let gone = r.update(&[pod("a", "3"), pod("b", "2")]);
-        assert_eq!(gone, [Gone { id: Some(1), held: Some(held) }]);
+        assert_eq!(gone, [Gone { id: Some(1), held: Some(held), home: None }]);
         assert_eq!(numbers(&r), [("a", 3), ("b", 2)]);
-        assert_eq!(r.update(&[pod("b", "2"), pod("c", "4")]), [Gone { id: Some(3), held: None }]);
+        assert_eq!(r.update(&[pod("b", "2"), pod("c", "4")]), [Gone { id: Some(3), held: None, home: None }]);
         assert_eq!(numbers(&r), [("b", 2), ("c", 1)]);
         r.update(&[pod("b", "2"), pod("c", "4"), pod("d", "5"), pod("e", "6")]);
         assert_eq!((numbers(&r).len(), r.crowded_out()), (3, &["e".to_owned()][..]));
@@ -206,7 +217,7 @@ mod tests {
         assert_eq!(r.at(&held.spot).map(|e| e.id), Some(1));
         let mut moved = pod("a", "1");
         moved.annotations.insert("egret.dev/interface".into(), "v8".into());
-        assert_eq!(r.update(&[moved]), [Gone { id: None, held: Some(held.clone()) }]);
+        assert_eq!(r.update(&[moved]), [Gone { id: None, held: Some(held.clone()), home: None }]);
         assert!(r.at(&held.spot).is_none() && r.get(1).is_some_and(|e| e.held.is_err()));
     }
 }

@@ -1,27 +1,35 @@
 //! How the agent begins: with empty maps, or with those that an earlier one left.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::SystemTime;
 
-use egret_common::maps::{CONFIG_EVENTS, CONFIG_SLOW_PATTERNS, ENDPOINT_AUDIT, ENDPOINT_REJECT};
+use egret_common::maps::{
+    CONFIG_EVENTS, CONFIG_SLOW_PATTERNS, ENDPOINT_AUDIT, ENDPOINT_DNS_NXDOMAIN, ENDPOINT_KEEP,
+    ENDPOINT_REJECT,
+};
 use egret_core::compile::{CompileError, EndpointSpec, World};
 use egret_core::desired::{Desired, diff};
 use egret_core::dns::cache::Limits;
+use egret_core::dns::lifetime::Lifetime;
+use egret_core::policy::DNS_PORT;
 use egret_core::state::{Saved, State, Wiring};
 
-use super::keeper::{Keeper, Setting};
+use super::keeper::{Keeper, Search, Setting};
 use super::objects::Objects;
 use super::registry::Registry;
 use super::saved::{Memory, MemoryFile};
 use super::{memory_path, system};
-use crate::cli::{AgentArgs, OnDeny, Source};
+use crate::cli::{AgentArgs, DnsReject, Established, OnDeny, Source};
 use crate::datapath::tc::Method;
 use crate::datapath::{Datapath, LoadError, Options, Sizes};
 use crate::exit::{self, Refusal};
 use crate::host;
 use crate::learn::Learner;
 use crate::place::Host;
+use crate::resolvers;
 use crate::sandbox::preflight::Preflight;
+use crate::source::events::Events;
 use crate::source::folder::Folder;
 use crate::tell;
 
@@ -29,6 +37,8 @@ use crate::tell;
 const EVENTS: u32 = 100;
 /// Pods of the kubelet's systemd driver stand below two slices.
 const POD_LEVEL: u32 = 3;
+/// Where NodeLocal DNSCache answers on every node (CASES R-A03).
+const NODE_LOCAL_DNS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(169, 254, 20, 10)), DNS_PORT);
 
 impl Keeper {
     /// Loads or adopts, reads the source for the first time, and puts that in force.
@@ -68,7 +78,12 @@ impl Keeper {
             self.datapath.purge(&|id| !known.contains(&id), &gone);
         }
         self.datapath.sweep_interfaces();
+        for (cgroup, _) in self.datapath.bound_cgroups().into_iter().filter(|(_, id)| !known.contains(id)) {
+            // The cgroup may be gone.
+            let _ = self.datapath.release_cgroup(cgroup);
+        }
         self.attach();
+        self.guard();
         Ok(())
     }
 }
@@ -89,6 +104,8 @@ impl Parts {
         if let Some(earlier) = &earlier {
             objects.restore(&earlier.identities);
         }
+        // Before the first look, so that nothing falls between.
+        let events = Events::of(folder.path());
         let texts = folder.look().map_err(|error| {
             Refusal::new(
                 exit::NO_INPUT,
@@ -102,7 +119,7 @@ impl Parts {
         let mut registry = Registry::new(Sizes::node().endpoints, numbers);
         registry.update(&picture.local);
         let last_set = datapath.last_set(&datapath.content());
-        let world = picture.world(&setting.trusted);
+        let world = picture.world(&setting);
         let (dns, flows) = (datapath.take_dns_ring(), datapath.take_flow_ring());
         let empty = state(world, Vec::new(), Wiring::default(), None, 0).map_err(unfit)?.0;
         let learner = Learner::new(empty, None);
@@ -112,6 +129,8 @@ impl Parts {
             dns,
             flows,
             learner,
+            events,
+            search: Search::default(),
             folder,
             objects,
             picture,
@@ -123,9 +142,11 @@ impl Parts {
             problems: Default::default(),
             refused: None,
             unreadable: None,
+            guarded: None,
+            unguarded: false,
         };
         keeper.find();
-        let world = keeper.picture.world(&keeper.setting.trusted);
+        let world = keeper.picture.world(&keeper.setting);
         let saved = earlier.as_ref().map(|earlier| &earlier.state);
         let (state, resumed) =
             state(world, keeper.specs(), keeper.wiring(), saved, last_set).map_err(unfit)?;
@@ -193,7 +214,11 @@ fn load(args: &AgentArgs) -> Result<(Datapath, Desired), Refusal> {
 
 fn setting(args: &AgentArgs, host: &Preflight, adopted: bool) -> Result<Setting, Refusal> {
     let Source::Folder(path) = &args.source;
+    let mut host_resolvers = resolvers::read();
+    host_resolvers.servers.insert(NODE_LOCAL_DNS);
     let mut flags = if args.audit { ENDPOINT_AUDIT } else { 0 };
+    flags |= if args.dns_reject == DnsReject::Nxdomain { ENDPOINT_DNS_NXDOMAIN } else { 0 };
+    flags |= if args.established == Established::Keep { ENDPOINT_KEEP } else { 0 };
     flags |= if args.on_deny == OnDeny::Reject { ENDPOINT_REJECT } else { 0 };
     let node = match &args.node {
         Some(node) => node.clone(),
@@ -205,12 +230,16 @@ fn setting(args: &AgentArgs, host: &Preflight, adopted: bool) -> Result<Setting,
         node,
         source: format!("dir:{}", path.display()),
         flags,
-        lifetime: args.names.lifetime().unwrap_or_default(),
+        lifetime: args.names.lifetimes().unwrap_or_default().or(Lifetime::default()),
         keep_in_use: args.names.keep_in_use,
-        trusted: args.names.trusted_resolver.iter().copied().collect(),
+        trusted: args.names.trusted_resolver.iter().copied().chain(host_resolvers.servers).collect(),
+        search: host_resolvers.search,
+        cluster_domain: args.cluster_domain.clone(),
         method: Method::of_kernel(),
         host: Host { cgroups: host.hierarchy.mount.clone(), proc: "/proc".into() },
         hierarchy: host.hierarchy.clone(),
+        startup: args.startup,
+        kubepods: args.kubepods.as_ref().map(|path| path.strip_prefix("/").unwrap_or(path).to_owned()),
         started: SystemTime::now(),
         adopted,
     })

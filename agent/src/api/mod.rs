@@ -71,6 +71,10 @@ pub struct Status {
     pub started: String,
     /// How pods are held: `tcx` or `clsact`.
     pub datapath: String,
+    /// What becomes of pods that start before they are known.
+    pub startup: String,
+    /// Packets that were dropped since they were nobody's.
+    pub unknown_drops: u64,
     /// Maps and programs were there already when it began.
     pub adopted: bool,
     /// `enforce` or `audit`.
@@ -190,6 +194,11 @@ pub struct Policies {
 pub struct Policy {
     /// Kind, namespace and name.
     pub name: String,
+    /// `Admin`, `Normal` or `Baseline`, in the order in which they are asked.
+    pub tier: String,
+    /// The place in the Admin or Baseline tier, the lowest first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u16>,
     /// Whom it is about, as a label selector; empty: everybody.
     pub subject: String,
     /// Directions in which it denies what nothing allows.

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use egret_core::names::Name;
 
 use super::{NamesArgs, OnDeny};
 
@@ -16,7 +17,9 @@ Where a pod is, its object may say by an annotation:
   egret.dev/interface: NAME   the host's side of its interface
   egret.dev/netns: NAME|PATH  its network namespace
   egret.dev/cgroup: PATH      its cgroup, below the cgroup2 mount: any service of a plain host
-Otherwise the pod's uid leads to it, through the kubelet's cgroups.
+Otherwise the pod's uid leads to it, through the kubelet's cgroups. Other annotations of pods overrule the options above:
+  egret.dev/audit, egret.dev/reject: true|false
+  egret.dev/ttl-floor, egret.dev/ttl-cap, egret.dev/grace: SECS   also of policies, for the pods that they select
 
 SIGTERM ends the agent and leaves everything in force; the next agent goes on. `egret uninstall` ends it.";
 
@@ -45,9 +48,53 @@ pub struct AgentArgs {
     /// How a denial looks to a pod: at once (reject) or as silence (drop)
     #[arg(long, value_enum, default_value_t = OnDeny::Drop, help_heading = "Policy")]
     pub on_deny: OnDeny,
+    /// What a policy change does to open TCP connections: judge them again (strict) or let them go on (keep)
+    #[arg(long, value_enum, default_value_t = Established::Strict, help_heading = "Policy")]
+    pub established: Established,
+    /// What becomes of a pod that starts before it is known
+    #[arg(long, value_enum, default_value_t = StartupMode::Selected, help_heading = "Policy")]
+    pub startup: StartupMode,
+    /// The cgroup above all pods, below the cgroup2 mount; default: where kubelets have it
+    #[arg(long, value_name = "PATH", help_heading = "Policy")]
+    pub kubepods: Option<PathBuf>,
+    /// How a refused look-up is answered
+    #[arg(long, value_enum, default_value_t = DnsReject::Refused, help_heading = "Policy")]
+    pub dns_reject: DnsReject,
+    /// The cluster's own domain: names below it may stand for addresses of the cluster
+    #[arg(long, value_name = "NAME", default_value = "cluster.local", value_parser = parse_name, help_heading = "Names")]
+    pub cluster_domain: Name,
     /// Resolvers and lifetimes.
     #[command(flatten)]
     pub names: NamesArgs,
+}
+
+/// `--established`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Established {
+    /// They are judged again.
+    Strict,
+    /// They go on.
+    Keep,
+}
+
+/// `--startup`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum StartupMode {
+    /// Denied while some policy holds pods back, those on the node's own network excepted
+    Selected,
+    /// Denied
+    Deny,
+    /// Let through
+    Allow,
+}
+
+/// `--dns-reject`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DnsReject {
+    /// REFUSED: resolvers that search a list of domains may give up at once.
+    Refused,
+    /// NXDOMAIN: they try the next one.
+    Nxdomain,
 }
 
 /// `--source`.
@@ -55,6 +102,10 @@ pub struct AgentArgs {
 pub enum Source {
     /// A folder of Kubernetes YAML.
     Folder(PathBuf),
+}
+
+fn parse_name(text: &str) -> Result<Name, String> {
+    Name::parse(text).map_err(|error| error.to_string())
 }
 
 fn parse_source(text: &str) -> Result<Source, String> {

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-pub use agent::{AgentArgs, Source};
+pub use agent::{AgentArgs, DnsReject, Established, Source, StartupMode};
 pub use names::NamesArgs;
 pub use run::{OnDeny, Output, ReportFormat, RunArgs};
 pub use show::{

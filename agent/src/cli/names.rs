@@ -3,8 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use clap::{ArgAction, Args};
-use egret_core::dns::lifetime::Lifetime;
 use egret_core::policy::DNS_PORT;
+use egret_core::tuning::Lifetimes;
 
 /// Resolvers and lifetimes.
 #[derive(Debug, Clone, Args)]
@@ -13,25 +13,25 @@ pub struct NamesArgs {
     /// A resolver whose answers are learned, beside those that are known (resolv.conf, the cluster's)
     #[arg(long, value_name = "IP[:PORT]", value_parser = parse_resolver)]
     pub trusted_resolver: Vec<SocketAddr>,
-    /// Shortest lifetime of a learned address, in seconds
-    #[arg(long, value_name = "SECS", default_value_t = 5)]
-    ttl_floor: u32,
-    /// Longest lifetime of a learned address, in seconds
-    #[arg(long, value_name = "SECS", default_value_t = 86_400)]
-    ttl_cap: u32,
-    /// Seconds that a learned address outlives its TTL, for programs that cache answers
-    #[arg(long, value_name = "SECS", default_value_t = 30)]
-    grace: u32,
+    /// Shortest lifetime of a learned address, in seconds [default: 5]
+    #[arg(long, value_name = "SECS")]
+    ttl_floor: Option<u32>,
+    /// Longest lifetime of a learned address, in seconds [default: 86400]
+    #[arg(long, value_name = "SECS")]
+    ttl_cap: Option<u32>,
+    /// Seconds that a learned address outlives its TTL, for programs that cache answers [default: 30]
+    #[arg(long, value_name = "SECS")]
+    grace: Option<u32>,
     /// Keep an address open for new connections while there is one to it
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub keep_in_use: bool,
 }
 
 impl NamesArgs {
-    /// The lifetimes; `None`: the floor is above the cap, which the command line refuses.
+    /// The lifetimes that are given; `None`: the floor is above the cap, which the command line refuses.
     #[must_use]
-    pub fn lifetime(&self) -> Option<Lifetime> {
-        Lifetime::new(self.ttl_floor, self.ttl_cap, self.grace)
+    pub fn lifetimes(&self) -> Option<Lifetimes> {
+        Lifetimes::new(self.ttl_floor, self.ttl_cap, self.grace)
     }
 }
 

@@ -136,7 +136,7 @@ pub(super) fn check(command: &mut clap::Command, cli: Cli) -> Result<Cli, clap::
         Command::Agent(agent) => &agent.names,
         _ => return Ok(cli),
     };
-    match names.lifetime() {
+    match names.lifetimes() {
         None => Err(command.error(ErrorKind::ValueValidation, "--ttl-floor is above --ttl-cap")),
         Some(_) => Ok(cli),
     }

@@ -94,7 +94,7 @@ impl Datapath {
 }
 
 /// Puts the program into the pinned link. False: there is none, or its cgroup is gone; then the pin is removed.
-fn update(path: &Path, program: &OwnedFd) -> io::Result<bool> {
+pub(super) fn update(path: &Path, program: &OwnedFd) -> io::Result<bool> {
     let link = match bpf_sys::get(path) {
         Ok(link) => link,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),

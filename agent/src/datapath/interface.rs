@@ -17,6 +17,11 @@ impl Datapath {
         self.entries("ENDPOINT_BY_IFINDEX", self.sizes.interfaces)
     }
 
+    /// Every cgroup that the programs know, with its endpoint.
+    pub fn bound_cgroups(&self) -> Vec<(u64, u32)> {
+        self.entries("ENDPOINT_BY_CGROUP", self.sizes.cgroups)
+    }
+
     /// Puts both programs on the interface, first in their chains, in the place of older ones of ours. To be called
     /// again now and then: where another tool got in front, or took ours off, that is mended.
     ///

@@ -18,9 +18,10 @@ use super::{LoadError, Sizes, bpf_sys, cgroup_link::CgroupHook, hz, pins};
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("EGRET_BPF_OBJECT"));
 
 /// Maps that are pinned: what an agent that takes over needs, and what programs must not lose.
-pub(super) const MAPS: [&str; 21] = [
+pub(super) const MAPS: [&str; 22] = [
     "ENDPOINT_BY_CGROUP",
     "ENDPOINT_BY_IFINDEX",
+    "STARTUP",
     "ADDRESSES",
     "SERVICES",
     "ENDPOINTS",
@@ -47,6 +48,10 @@ const OWN: [&str; 2] = ["egret_grant", "egret_clock"];
 
 /// Programs at the host's side of a pod's veth: what the pod sends, what it gets.
 pub const POD: [&str; 2] = ["egret_from_pod", "egret_to_pod"];
+
+/// Programs on the cgroup above all pods.
+pub(super) const STARTUP: [(CgroupHook, &str); 2] =
+    [(CgroupHook::SkbEgress, "egret_startup_egress"), (CgroupHook::SkbIngress, "egret_startup_ingress")];
 
 /// Lines of the verifier's log that an error shows.
 const LOG_LINES: usize = 12;
@@ -178,8 +183,9 @@ pub(super) const fn program_of(hook: CgroupHook) -> &'static str {
 }
 
 fn program_names(pods: bool) -> Vec<&'static str> {
-    let pods = if pods { &POD[..] } else { &[] };
-    OWN.into_iter().chain(CgroupHook::ALL.map(program_of)).chain(pods.iter().copied()).collect()
+    let always = OWN.into_iter().chain(CgroupHook::ALL.map(program_of));
+    let of_pods = POD.into_iter().chain(STARTUP.map(|(_, name)| name));
+    always.chain(of_pods.filter(|_| pods)).collect()
 }
 
 /// Maps and programs of the object, not loaded yet. With `pins` the maps are those that are pinned there; what is not is

@@ -20,6 +20,7 @@ mod purge;
 mod read;
 mod ring;
 mod sizes;
+mod startup;
 pub mod tc;
 mod test_run;
 mod testing;

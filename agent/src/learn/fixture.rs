@@ -24,6 +24,7 @@ pub(crate) fn learner(allow: &[&str], search: &[Name]) -> Learner {
     let rules: Vec<_> = allow.iter().map(|a| AllowRule::parse(a).expect("valid")).collect();
     let world = World {
         search: search.to_vec(),
+        cluster_domain: None,
         resolvers: BTreeSet::from(["10.7.0.53:53".parse().expect("valid")]),
         identities: BTreeMap::new(),
         peers: BTreeMap::new(),

@@ -18,6 +18,7 @@ pub(super) fn rule(rule: &Rule) -> String {
         (Effect::Deny, Direction::Egress) => "never ",
         (Effect::Allow, Direction::Ingress) => "from ",
         (Effect::Deny, Direction::Ingress) => "never from ",
+        (Effect::Pass, _) => "left to the next tier: ",
     };
     let mut line = format!("{verb}{}: {}", peers(&rule.peers), ports(&rule.ports));
     if let Some(patterns) = &rule.dns {
@@ -35,6 +36,9 @@ fn peers(peers: &Peers) -> String {
         Peers::Pods(_) => "pods, which are none here".into(),
         Peers::Entities(entities) => entities.iter().map(|e| entity(*e)).collect::<Vec<_>>().join(", "),
         Peers::Resolvers => "the trusted resolvers".into(),
+        Peers::Objects(references) => {
+            references.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        }
     }
 }
 

@@ -9,9 +9,9 @@ use egret_core::names::{Kind, Pattern};
 use egret_core::policy::{Peers, Policy, Severity, cilium};
 
 use super::describe;
-use super::resolvers::{self, Resolvers};
 use crate::cli::RunArgs;
 use crate::exit::{self, Refusal};
+use crate::resolvers::{self, Resolvers};
 
 /// Bytes of a policy file at most.
 const FILE_MAX: u64 = 16 << 20;

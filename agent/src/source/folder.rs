@@ -1,7 +1,7 @@
 //! A folder of YAML files, looked at again and again.
 //!
-//! Owns which files count and when one has changed. Polled rather than watched: it sees through symbolic links (a
-//! ConfigMap is a chain of them) and through every file system. A file that is being written is read again at the next
+//! Owns which files count and when one has changed. Looked at rather than believed to events: that sees through symbolic
+//! links (a ConfigMap is a chain of them) and through every file system. A file that is being written is read again at the next
 //! look, since its size or time is another one then.
 
 use std::collections::BTreeMap;
@@ -49,6 +49,12 @@ impl Folder {
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
         Self { path, files: BTreeMap::new() }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Looks. `None`: nothing has changed.

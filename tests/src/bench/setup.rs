@@ -102,6 +102,7 @@ pub(crate) fn apply(arena: &mut Arena, allow: &[String], flags: u32) -> State {
     let policies = vec![Policy::from_allow(&rules), Policy::to_resolvers(&resolvers)].into();
     let world = World {
         search: Vec::new(),
+        cluster_domain: None,
         resolvers,
         identities: BTreeMap::new(),
         peers: BTreeMap::new(),

@@ -8,7 +8,7 @@ use egret_common::{
     },
     event::{DNS_ASKED, DNS_LEARNED, DNS_REFUSED, DNS_SEGMENT, DNS_SLOW, DNS_TRUSTED, DnsEvent},
     grant::{self, GrantTime},
-    ids::{CLASS_QUERY_ONLY, CLASS_SEARCHED, CLASS_UNSURE, ClassId},
+    ids::{CLASS_CLUSTER, CLASS_QUERY_ONLY, CLASS_SEARCHED, CLASS_UNSURE, ClassId},
     judge::{FlowSlot, State, Work, refusal},
     maps::{
         CONFIG_SLOW_PATTERNS, ENDPOINT_QUERY_FILTER, Endpoint, FLOW_TRUSTED, FlowValue, GrantKey, QueryKey,
@@ -196,7 +196,8 @@ impl Model {
         }
         for index in 0..scratch.address_count {
             let record = credited(scratch, index);
-            if record.addr.is_forbidden_answer() || self.identity(&record.addr).is_some() {
+            let owned = class & CLASS_CLUSTER == 0 && self.identity(&record.addr).is_some();
+            if owned || record.addr.is_forbidden_answer() {
                 self.forbidden += 1;
                 let reason = DropReason::ForbiddenAnswerAddress as u8;
                 self.count(pass.endpoint.id, Direction::Ingress, reason, 0);

@@ -5,7 +5,10 @@ use std::net::SocketAddr;
 
 use egret_common::{
     ids::CLASS_QUERY_ONLY,
-    maps::{ENDPOINT_AUDIT, ENDPOINT_LOOPBACK, ENDPOINT_QUERY_FILTER, ENDPOINT_REJECT, ENDPOINT_REPORT},
+    maps::{
+        ENDPOINT_AUDIT, ENDPOINT_KEEP, ENDPOINT_LOOPBACK, ENDPOINT_QUERY_FILTER, ENDPOINT_REJECT,
+        ENDPOINT_REPORT,
+    },
 };
 use egret_core::{
     allow::AllowRule,
@@ -42,6 +45,8 @@ pub const REMOTES: [&str; 17] = [
 ];
 /// Ports worth asking for.
 pub const PORTS: [u16; 12] = [53, 443, 80, 5353, 8080, 22, 1001, 1999, 3000, 30_007, 0, 65_535];
+/// Below it lie names of the cluster.
+pub const CLUSTER_DOMAIN: &str = "many.example";
 /// Names that policies mention, and some that they do not.
 pub const NAMES: [&str; 12] = [
     "api.example",
@@ -80,6 +85,7 @@ impl Setup {
             setup("policies", ENDPOINT_QUERY_FILTER, NamesAsk::No, yaml(POLICIES)),
             setup("policies, no filter", ENDPOINT_REPORT | ENDPOINT_REJECT, NamesAsk::No, yaml(POLICIES)),
             setup("audited policies", ENDPOINT_AUDIT, NamesAsk::No, yaml(POLICIES)),
+            setup("kept", ENDPOINT_QUERY_FILTER | ENDPOINT_KEEP, NamesAsk::No, yaml(POLICIES)),
             setup("nothing", 0, NamesAsk::No, Vec::new()),
         ]
     }
@@ -95,6 +101,7 @@ impl Setup {
     pub fn state(&self) -> State {
         let world = World {
             search: vec![Name::parse("corp.test").expect("a name")],
+            cluster_domain: Some(Name::parse(CLUSTER_DOMAIN).expect("a name")),
             resolvers: RESOLVERS.iter().map(|r| r.parse().expect("a resolver")).collect(),
             identities: IDENTITIES.iter().map(|(ip, id)| (ip.parse().expect("an address"), *id)).collect(),
             peers: Default::default(),

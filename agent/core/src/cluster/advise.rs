@@ -1,32 +1,23 @@
 //! What is enforced as written and probably not meant.
 //!
-//! Owns: warnings that need the whole cluster: names that nobody can resolve (CASES R-A04), selectors that mean only
-//! host-network pods (K-A09), how deep a `*` goes (N-A01). Must not know: how anything is enforced.
+//! Owns: warnings that need the whole cluster: names that nobody can resolve (CASES R-A04, in `dns`), selectors that mean
+//! only host-network pods (K-A09), how deep a `*` goes (N-A01), objects that are not there, policies of equal priority.
+//! Must not know: how anything is enforced.
+
+mod dns;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::{IpAddr, SocketAddr},
     sync::Arc,
 };
 
-use egret_common::net::Direction;
-
-use super::{Cluster, Key, Resolved, profiles::place};
+use super::{Cluster, Key, Resolved, addresses::Owners, profiles::place};
 use crate::{
-    identity::{Identity, NamedPorts, Profile},
+    identity::Profile,
     labels::Labels,
     names::{Kind, Name, Pattern},
-    policy::{CidrPeer, DNS_PORT, Diagnostic, Effect, Entity, Peers, Policies, Policy, Rule, Severity},
-    ports::Proto,
+    policy::{Diagnostic, Peers, Policies, Policy, Rule, Severity, Standing, Tier},
 };
-
-/// One server of the cluster's DNS.
-#[derive(Debug)]
-struct Server<'a> {
-    at: SocketAddr,
-    /// The pod that it is.
-    pod: Option<&'a Identity>,
-}
 
 /// Live pods by their labels.
 type ByLabels<'a> = BTreeMap<&'a Labels, Alike<'a>>;
@@ -46,11 +37,24 @@ impl Cluster {
     #[must_use]
     pub fn advise(&self, resolved: &Resolved) -> Vec<Diagnostic> {
         let pods = self.by_labels();
-        let mut out = self.names_without_dns(&pods, &self.servers(resolved));
+        // Whose an address is matters only to services by labels that belong to no identity, none of which is DNS.
+        let (addresses, of_nodes) = Default::default();
+        let grounded = self.grounded(&Owners::new(&addresses, &of_nodes));
+        let all = || self.policies.values().flatten();
+        let about = |alike: &Alike<'_>| self.profiles.policies(alike.profile, alike.all_host, all());
+        let lists: Vec<(&Key, Policies)> = pods.values().map(|alike| (alike.pod, about(alike))).collect();
+        let policies: Vec<&Policy> = all().map(|p| &**grounded.get(p)).collect();
+        let selecting = lists.iter().map(|(pod, list)| {
+            let list: Vec<&Policy> = list.iter().map(|p| &**grounded.get(p)).collect();
+            (*pod, list)
+        });
+        let mut out = dns::names_without(&policies, selecting, &self.dns_servers(resolved));
         for policy in self.policies.values().flatten() {
             out.extend(only_host_network(policy, &pods));
             out.extend(shallow_patterns(policy));
+            out.extend(self.missing_objects(policy));
         }
+        out.extend(equal_priorities(&policies));
         out.sort();
         out.dedup();
         out
@@ -72,51 +76,53 @@ impl Cluster {
         pods
     }
 
-    /// Name rules of pods that no rule lets ask for names.
-    fn names_without_dns(&self, pods: &ByLabels<'_>, servers: &[Server<'_>]) -> Vec<Diagnostic> {
-        let mut found: BTreeMap<(&Policy, &str), String> = BTreeMap::new();
-        let mut selecting_any: BTreeSet<usize> = BTreeSet::new();
-        let all = || self.policies.values().flatten();
-        let lists: Vec<(&Key, Policies)> =
-            pods.values().map(|p| (p.pod, self.profiles.policies(p.profile, all()))).collect();
-        for (pod, selecting) in &lists {
-            selecting_any.extend(selecting.iter().map(|policy| Arc::as_ptr(policy).addr()));
-            for (policy, path, why) in unresolvable(selecting, servers) {
-                found.entry((policy, path)).or_insert_with(|| format!("{pod} cannot resolve them: {why}"));
+    /// Rules that name what is not there (yet): they mean nobody for now.
+    fn missing_objects(&self, policy: &Policy) -> Vec<Diagnostic> {
+        let mut out = Vec::new();
+        for rule in policy.rules() {
+            let Peers::Objects(references) = &rule.peers else { continue };
+            for reference in references.iter().filter(|r| !self.exists(r)) {
+                let message =
+                    format!("there is no {reference}: the rule means nobody by it until there is one");
+                out.push(warning(policy, &rule.path, message));
             }
         }
-        // A policy that is about nobody yet is judged alone.
-        for policy in all().filter(|p| !selecting_any.contains(&Arc::as_ptr(p).addr())) {
-            for (policy, path, why) in unresolvable(std::slice::from_ref(policy), servers) {
-                found.insert((policy, path), why);
-            }
-        }
-        let tell = |((policy, path), why): ((&Policy, &str), String)| {
-            warning(policy, path, format!("names without a rule that lets DNS through: {why}"))
-        };
-        found.into_iter().map(tell).collect()
+        out
     }
+}
 
-    /// The servers themselves: VIPs are judged by what is behind them.
-    fn servers<'a>(&self, resolved: &'a Resolved) -> Vec<Server<'a>> {
-        let vips: BTreeSet<IpAddr> = self.services.values().flat_map(|s| &s.vips).copied().collect();
-        let servers = resolved.resolvers.iter().filter(|r| !vips.contains(&r.ip()));
-        let server = |at: &SocketAddr| {
-            let number = resolved.world_identities.get(&at.ip());
-            Server { at: *at, pod: number.and_then(|n| resolved.peers.get(n)).map(|identity| &**identity) }
-        };
-        servers.map(server).collect()
+/// Which of two policies of one priority is asked first, the API leaves open.
+fn equal_priorities(policies: &[&Policy]) -> Vec<Diagnostic> {
+    let mut places: BTreeMap<Standing, Vec<&Policy>> = BTreeMap::new();
+    for policy in policies.iter().filter(|p| p.standing().tier != Tier::Normal) {
+        places.entry(policy.standing()).or_default().push(policy);
     }
+    let mut out = Vec::new();
+    for (standing, mut sharing) in places {
+        sharing.sort_by_key(|p| p.origin());
+        for pair in sharing.windows(2) {
+            let message = format!(
+                "has the priority {} of {} in the same tier: that one is asked first, by its name",
+                standing.priority,
+                pair[0].origin()
+            );
+            out.push(warning(pair[1], "spec.priority", message));
+        }
+    }
+    out
 }
 
 /// Selectors, of the subject and of peers, that match pods and only such as have no address of their own.
 fn only_host_network(policy: &Policy, pods: &ByLabels<'_>) -> Vec<Diagnostic> {
     let mut out = Vec::new();
     if let Some(pod) = only_host(pods, |labels| policy.selects(labels)) {
-        let message = format!(
-            "selects only pods on their nodes' network, such as {pod}: they are enforced by their cgroup, and no other \
-             policy can mean them by their labels"
-        );
+        let consequence = match policy.standing().tier {
+            Tier::Normal => {
+                "they are enforced by their cgroup, and no other policy can mean them by their labels"
+            }
+            Tier::Admin | Tier::Baseline => "a ClusterNetworkPolicy is never about those",
+        };
+        let message = format!("selects only pods on their nodes' network, such as {pod}: {consequence}");
         out.push(warning(policy, "", message));
     }
     for rule in policy.rules() {
@@ -140,63 +146,6 @@ fn only_host<'a>(pods: &ByLabels<'a>, selects: impl Fn(&Labels) -> bool) -> Opti
     let (_, example) = on_host.find(|(labels, _)| selects(labels))?;
     let mut others = pods.iter().filter(|(_, alike)| !alike.all_host);
     (!others.any(|(labels, _)| selects(labels))).then_some(example.pod)
-}
-
-/// The first name rule of each policy, if egress is isolated and nothing lets DNS through; and why.
-fn unresolvable<'a>(
-    policies: &'a [Arc<Policy>],
-    servers: &[Server<'_>],
-) -> Vec<(&'a Policy, &'a str, String)> {
-    let rules = || policies.iter().flat_map(|p| p.rules());
-    let isolated = policies.iter().any(|p| p.isolates().egress);
-    if !isolated || rules().any(|r| lets_dns_through(r, servers)) {
-        return Vec::new();
-    }
-    let wrong_port = |r: &Rule| servers.iter().find(|s| reaches(r, s) && opens(r, s, DNS_PORT));
-    let why = match rules().find_map(|r| wrong_port(r).map(|s| (r, s.at.port()))) {
-        Some((rule, port)) => {
-            format!("{} opens port {DNS_PORT}, and the DNS pods listen on {port}", rule.path)
-        }
-        None => "no rule allows the cluster's DNS over UDP".to_owned(),
-    };
-    let named = |p: &'a Arc<Policy>| {
-        let rule = p.rules().iter().find(|r| matches!(r.peers, Peers::Names(_)))?;
-        Some((&**p, rule.path.as_str(), why.clone()))
-    };
-    policies.iter().filter_map(named).collect()
-}
-
-/// Where nothing is known of the cluster's DNS, any way out to port 53 may be it.
-fn lets_dns_through(rule: &Rule, servers: &[Server<'_>]) -> bool {
-    if servers.is_empty() {
-        return rule.opens_dns_to_somebody();
-    }
-    servers.iter().any(|s| reaches(rule, s) && opens(rule, s, s.at.port()))
-}
-
-fn opens(rule: &Rule, server: &Server<'_>, port: u16) -> bool {
-    let unnamed = NamedPorts::new();
-    rule.ports.covers_at(Proto::Udp.number(), port, server.pod.map_or(&unnamed, |pod| &pod.ports))
-}
-
-/// Whether the rule allows and may mean the server.
-fn reaches(rule: &Rule, server: &Server<'_>) -> bool {
-    let ip = server.at.ip();
-    let holds = |peer: &CidrPeer| {
-        let meant = server.pod.is_none() || peer.pods;
-        meant && peer.net.contains(&ip) && !peer.except.iter().any(|n| n.contains(&ip))
-    };
-    let allows = rule.direction == Direction::Egress && rule.effect == Effect::Allow;
-    allows
-        && match &rule.peers {
-            Peers::Any | Peers::Resolvers => true,
-            Peers::Names(_) | Peers::Nobody => false,
-            Peers::Entities(entities) => entities.iter().any(|e| *e != Entity::None),
-            Peers::Cidrs(peers) => peers.iter().any(holds),
-            Peers::Pods(selectors) => {
-                server.pod.is_some_and(|pod| selectors.iter().any(|s| s.matches(&pod.labels)))
-            }
-        }
 }
 
 /// `*.x` of a CiliumNetworkPolicy is one label deep, which surprises whoever comes from elsewhere.

@@ -4,7 +4,9 @@
 
 use std::{collections::BTreeSet, fmt, net::IpAddr};
 
-use crate::{identity::NamedPorts, labels::Labels, policy::Policy, ports::Proto};
+use ipnet::IpNet;
+
+use crate::{identity::NamedPorts, labels::Labels, names::Name, policy::Policy, ports::Proto};
 
 /// The kinds of objects that Egret reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,12 +27,14 @@ pub enum Kind {
     CiliumNetworkPolicy,
     /// `cilium.io/v2`.
     CiliumClusterwideNetworkPolicy,
-    /// `policy.networking.k8s.io/v1alpha2`.
+    /// `policy.networking.k8s.io/v1alpha2`, and `v1beta1`, which says the same.
     ClusterNetworkPolicy,
+    /// `cilium.io/v2`, and `v2alpha1` before it.
+    CiliumCidrGroup,
 }
 
 impl Kind {
-    const ALL: [(Kind, &'static str, &'static str); 9] = [
+    const ALL: [(Kind, &'static str, &'static str); 12] = [
         (Kind::Pod, "v1", "Pod"),
         (Kind::Namespace, "v1", "Namespace"),
         (Kind::Service, "v1", "Service"),
@@ -40,6 +44,9 @@ impl Kind {
         (Kind::CiliumNetworkPolicy, "cilium.io/v2", "CiliumNetworkPolicy"),
         (Kind::CiliumClusterwideNetworkPolicy, "cilium.io/v2", "CiliumClusterwideNetworkPolicy"),
         (Kind::ClusterNetworkPolicy, "policy.networking.k8s.io/v1alpha2", "ClusterNetworkPolicy"),
+        (Kind::ClusterNetworkPolicy, "policy.networking.k8s.io/v1beta1", "ClusterNetworkPolicy"),
+        (Kind::CiliumCidrGroup, "cilium.io/v2", "CiliumCIDRGroup"),
+        (Kind::CiliumCidrGroup, "cilium.io/v2alpha1", "CiliumCIDRGroup"),
     ];
 
     /// The kind with this `apiVersion` and `kind`.
@@ -53,7 +60,11 @@ impl Kind {
     pub fn is_namespaced(self) -> bool {
         !matches!(
             self,
-            Kind::Namespace | Kind::Node | Kind::CiliumClusterwideNetworkPolicy | Kind::ClusterNetworkPolicy
+            Kind::Namespace
+                | Kind::Node
+                | Kind::CiliumClusterwideNetworkPolicy
+                | Kind::ClusterNetworkPolicy
+                | Kind::CiliumCidrGroup
         )
     }
 }
@@ -118,6 +129,8 @@ pub enum Body {
     Node(Node),
     /// A policy object, read.
     Policies(Vec<Policy>),
+    /// A group of networks.
+    CidrGroup(CidrGroup),
 }
 
 /// A pod.
@@ -143,6 +156,8 @@ pub struct Pod {
     pub ips: BTreeSet<IpAddr>,
     /// Named ports of its containers.
     pub ports: NamedPorts,
+    /// Search domains of its own (`dnsConfig`), beside those that the cluster gives it.
+    pub searches: BTreeSet<Name>,
 }
 
 /// Where a pod is in its life.
@@ -208,4 +223,13 @@ pub struct Node {
     pub labels: Labels,
     /// Internal and external addresses.
     pub addresses: BTreeSet<IpAddr>,
+}
+
+/// A group of networks that CiliumNetworkPolicies name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CidrGroup {
+    /// Its labels.
+    pub labels: Labels,
+    /// Its networks.
+    pub nets: BTreeSet<IpNet>,
 }

@@ -4,6 +4,7 @@
 //! right is read. Must not know: files, which version of an object is in force.
 
 mod field;
+mod group;
 mod pod;
 mod service;
 
@@ -12,8 +13,9 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 use serde_yaml_ng::{Deserializer, Value};
 
-use super::object::{Body, Key, Kind, Object};
+use super::object::{Body, Key, Kind, Object, Pod};
 use crate::policy::{Diagnostic, Severity, load};
+use crate::tuning::Tuning;
 use field::{Field, Problem, Read};
 
 /// The namespace of an object that names none.
@@ -100,14 +102,31 @@ fn read_object(value: &Value, label: &str, contents: &mut Contents) {
         Kind::Node => pod::node(&root).map(Body::Node),
         Kind::Service => service::service(&root).map(Body::Service),
         Kind::EndpointSlice => service::endpoint_slice(&root).map(Body::EndpointSlice),
-        _ => return read_policy(value, key, contents),
+        Kind::CiliumCidrGroup => group::cidr_group(&root).map(Body::CidrGroup),
+        Kind::NetworkPolicy
+        | Kind::CiliumNetworkPolicy
+        | Kind::CiliumClusterwideNetworkPolicy
+        | Kind::ClusterNetworkPolicy => return read_policy(value, key, contents),
     };
     match body {
-        Ok(body) => keep(Object { key, body }, contents),
+        Ok(body) => {
+            if let Body::Pod(pod) = &body {
+                warn_about_annotations(pod, &key, contents);
+            }
+            keep(Object { key, body }, contents);
+        }
         Err(problem) => {
             contents.tell(Severity::Error, &key.to_string(), problem);
             contents.broken.insert(key);
         }
+    }
+}
+
+/// What an annotation says that cannot be read is lost, not the pod.
+fn warn_about_annotations(pod: &Pod, key: &Key, contents: &mut Contents) {
+    for problem in Tuning::read(&pod.annotations).1 {
+        let message = format!("{}; ignored", problem.message);
+        contents.tell(Severity::Warning, &key.to_string(), Problem { message, ..problem });
     }
 }
 

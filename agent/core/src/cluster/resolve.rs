@@ -10,15 +10,20 @@ use std::{
 
 use egret_common::ids::identity;
 
-use super::{Cluster, Key, Kind, ServiceEntry, Stored, profiles::place, services};
+use super::{
+    Cluster, Key, Kind, ServiceEntry, Stored,
+    addresses::{Claim, Owners},
+    ground::Meant,
+    profiles::place,
+    services,
+};
 use crate::{
     identity::{Identity, IdentityBook, Profile, UNMANAGED},
     labels::Labels,
-    policy::{Diagnostic, Policies, Severity},
+    names::Name,
+    policy::{Diagnostic, Entity, Peers, Policies, Policy, Rule, Severity},
+    tuning::PLACES,
 };
-
-/// Annotations that say where a pod of a plain host is to be found.
-const PLACES: [&str; 3] = ["egret.dev/netns", "egret.dev/interface", "egret.dev/cgroup"];
 
 /// Everything that the compiler and the shell ask about the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -66,43 +71,58 @@ pub struct LocalPod {
     pub profile: Arc<Profile>,
     /// Annotations `egret.dev/...`.
     pub annotations: Labels,
+    /// Search domains of its own, beside those that the cluster gives it.
+    pub searches: BTreeSet<Name>,
     /// The policies that are about it.
     pub policies: Policies,
 }
 
-/// Owners of addresses.
-pub(super) type Owners<'a> = BTreeMap<IpAddr, (&'a Key, &'a Stored)>;
+impl LocalPod {
+    /// The domains that its resolver may append to a name, in a cluster with this domain.
+    pub fn search(&self, cluster_domain: &Name) -> BTreeSet<Name> {
+        let below = |prefix: &str| Name::parse(&format!("{prefix}.{cluster_domain}")).ok();
+        let services = [below(&format!("{}.svc", self.key.namespace)), below("svc")];
+        let own = self.searches.iter().cloned();
+        own.chain(services.into_iter().flatten()).chain([cluster_domain.clone()]).collect()
+    }
+}
 
 /// Identities of the profiles, by where each of them is: every pod of a profile points there.
 type Identities = BTreeMap<usize, Arc<Identity>>;
 
-fn number_of(stored: &Stored, identities: &Identities) -> u32 {
-    identities.get(&place(&stored.profile)).map_or(UNMANAGED, |identity| identity.number)
-}
-
 impl Cluster {
     /// What follows from the objects on the node called `node`.
-    pub fn resolve(&self, node: &str, book: &mut IdentityBook) -> Resolved {
+    pub fn resolve(&mut self, node: &str, book: &mut IdentityBook) -> Resolved {
         let mut out = Resolved::default();
-        self.resolve_nodes(node, &mut out);
-        let owners = self.owners(&mut out);
+        let of_nodes = self.resolve_nodes(node, &mut out);
         let identities: Identities = self.profiles.iter().map(|p| (place(p), book.identity(p))).collect();
         book.forget(&identities.keys().copied().collect());
-        // Sorted on both sides, so that the result is built in one go.
-        let of_pods = owners.iter().map(|(ip, (_, stored))| (*ip, number_of(stored, &identities)));
-        out.world_identities.append(&mut of_pods.collect());
-        let with_network = self.pods.values().filter(|s| s.has_own_network());
-        let places: BTreeSet<usize> = with_network.map(|s| place(&s.profile)).collect();
-        let peers = places.iter().filter_map(|place| identities.get(place));
-        let peers = peers.filter(|identity| identity.number >= identity::FIRST_DYNAMIC);
+        let with_network = identities.iter().filter(|(place, _)| self.profiles.has_network(**place));
+        let peers = with_network.map(|(_, i)| i).filter(|i| i.number >= identity::FIRST_DYNAMIC);
         out.peers = peers.map(|identity| (identity.number, identity.clone())).collect();
-        services::resolve(self, &owners, &mut out);
-        out.local = self.local_pods(node, &owners, &identities);
+
+        let mut backends = std::mem::take(&mut self.backends);
+        backends.meet_nodes(&of_nodes);
+        self.addresses.take_touched().iter().for_each(|namespace| backends.forget(namespace));
+        let before = std::mem::take(&mut self.meant);
+
+        let owners = Owners::new(&self.addresses, &of_nodes);
+        out.notes.extend(owners.losses().iter().map(|(pod, message)| note(pod, message.clone())));
+        let number = |claim: &Claim| identities.get(&claim.profile).map_or(UNMANAGED, |i| i.number);
+        // Sorted on both sides, so that the result is built in one go.
+        out.world_identities = owners.iter().map(|(ip, claim)| (ip, number(claim))).collect();
+        out.world_identities.extend(&of_nodes);
+        let grounded = self.grounded(&owners);
+        services::resolve(self, &mut backends, &owners, &grounded, &mut out);
+        let policies = self.policies.values().flatten();
+        let mut meant = Meant::new(&before, policies, &grounded, |policy| out.apiserver.changes(policy));
+        out.local = self.local_pods(node, &owners, &identities, |list| meant.list(&before, list));
+        (self.backends, self.meant) = (backends, meant);
         out
     }
 
     /// This node before the API server, the API server before other nodes.
-    fn resolve_nodes(&self, own: &str, out: &mut Resolved) {
+    fn resolve_nodes(&self, own: &str, out: &mut Resolved) -> BTreeMap<IpAddr, u32> {
         let remote = self.nodes.iter().filter(|(name, _)| *name != own).flat_map(|(_, n)| &n.addresses);
         let remote: BTreeSet<IpAddr> = remote.copied().collect();
         let mut host = self.own_addresses.clone();
@@ -112,60 +132,75 @@ impl Cluster {
         let (on_host, api): (BTreeSet<IpAddr>, BTreeSet<IpAddr>) = api.partition(|ip| host.contains(ip));
         out.apiserver =
             ApiServer { on_host: !on_host.is_empty(), on_nodes: !api.is_empty() && api.is_subset(&remote) };
-        for (ips, number) in
-            [(remote, identity::REMOTE_NODE), (api, identity::KUBE_APISERVER), (host, identity::HOST)]
-        {
-            out.world_identities.extend(ips.into_iter().map(|ip| (ip, number)));
-        }
+        let all = [(remote, identity::REMOTE_NODE), (api, identity::KUBE_APISERVER), (host, identity::HOST)];
+        all.into_iter().flat_map(|(ips, number)| ips.into_iter().map(move |ip| (ip, number))).collect()
     }
 
-    /// The pod behind each address that is no node's. Of several pods the newest has it.
-    fn owners(&self, out: &mut Resolved) -> Owners<'_> {
-        let mut owners = Owners::new();
-        for (key, stored) in self.pods.iter().filter(|(_, s)| s.has_own_network()) {
-            for ip in &stored.pod.ips {
-                if out.world_identities.contains_key(ip) {
-                    out.note(key, format!("{ip} is a node's address and stays the node's"));
-                    continue;
-                }
-                let Some(other) = owners.insert(*ip, (key, stored)) else { continue };
-                let loser = if other.1.age() > stored.age() {
-                    owners.insert(*ip, other);
-                    key
-                } else {
-                    other.0
-                };
-                let winner = owners.get(ip).map(|(key, _)| key.to_string()).unwrap_or_default();
-                out.note(loser, format!("{ip} is the address of {winner} now, which is newer"));
-            }
-        }
-        owners
-    }
-
-    fn local_pods(&self, node: &str, owners: &Owners<'_>, identities: &Identities) -> Vec<LocalPod> {
+    fn local_pods(
+        &self,
+        node: &str,
+        owners: &Owners<'_>,
+        identities: &Identities,
+        mut meant: impl FnMut(&Policies) -> Policies,
+    ) -> Vec<LocalPod> {
+        let bound = self.by_node.get(&Some(node.to_owned())).into_iter().flatten();
+        let unbound = self.by_node.get(&None).into_iter().flatten();
+        let mut keys: Vec<&Key> = bound.chain(unbound).collect();
+        keys.sort();
         let mut local = Vec::new();
-        for (key, stored) in self.pods.iter().filter(|(_, s)| s.is_live() && is_local(s, node)) {
-            let owns = |ip: &&IpAddr| owners.get(ip).is_some_and(|(owner, _)| *owner == key);
+        for key in keys {
+            let Some(stored) = self.pods.get(key).filter(|s| s.is_live() && is_local(s, node)) else { continue };
+            let (pod, profile) = (&stored.pod, &stored.profile);
+            let all = self.policies.values().flatten();
+            let selecting = self.profiles.policies(profile, pod.host_network, all);
             local.push(LocalPod {
                 key: key.clone(),
-                uid: stored.pod.uid.clone(),
-                host_network: stored.pod.host_network,
-                ips: stored.pod.ips.iter().filter(owns).copied().collect(),
-                identity: number_of(stored, identities),
-                profile: stored.profile.clone(),
-                annotations: stored.pod.annotations.clone(),
-                policies: self.profiles.policies(&stored.profile, self.policies.values().flatten()),
+                uid: pod.uid.clone(),
+                host_network: pod.host_network,
+                ips: pod.ips.iter().copied().filter(|ip| owners.has(key, *ip)).collect(),
+                identity: identities.get(&place(profile)).map_or(UNMANAGED, |i| i.number),
+                profile: profile.clone(),
+                annotations: pod.annotations.clone(),
+                searches: pod.searches.clone(),
+                policies: meant(&selecting),
             });
         }
         local
     }
 }
 
+impl ApiServer {
+    /// The policy with its entities as the numbers of identities have them here, if they are others.
+    fn changes(self, policy: &Policy) -> Option<Policy> {
+        let others = |rule: &Rule| match &rule.peers {
+            Peers::Entities(entities) => self.meant_by(entities) != *entities,
+            _ => false,
+        };
+        let changed = policy.rules().iter().any(others);
+        changed.then(|| policy.with_entities(|entities| self.meant_by(entities)))
+    }
+
+    fn meant_by(self, entities: &BTreeSet<Entity>) -> BTreeSet<Entity> {
+        let mut meant = entities.clone();
+        if self.on_host && entities.contains(&Entity::KubeApiserver) {
+            meant.insert(Entity::Host);
+        }
+        if self.on_nodes && entities.contains(&Entity::RemoteNode) {
+            meant.insert(Entity::KubeApiserver);
+        }
+        meant
+    }
+}
+
 impl Resolved {
     pub(super) fn note(&mut self, object: &Key, message: String) {
-        let (object, path) = (object.to_string(), String::new());
-        self.notes.push(Diagnostic { severity: Severity::Warning, object, path, message });
+        self.notes.push(note(object, message));
     }
+}
+
+fn note(object: &Key, message: String) -> Diagnostic {
+    let (object, path) = (object.to_string(), String::new());
+    Diagnostic { severity: Severity::Warning, object, path, message }
 }
 
 /// A pod that is bound to no node is here if its annotations say where (a plain host has no scheduler).

@@ -104,7 +104,7 @@ impl Source {
         let mut changes = Vec::new();
         for (key, before) in touched.into_iter().zip(before) {
             match self.in_force(&key) {
-                Some(now) if before.as_ref() != Some(now) => changes.push(Change::Put(now.clone())),
+                Some(now) if before.as_ref() != Some(now) => changes.push(Change::Put(Box::new(now.clone()))),
                 None if before.is_some() => changes.push(Change::Delete(key)),
                 _ => {}
             }

@@ -1,4 +1,9 @@
 //! The numbers of sets, classes and rules. They keep their meaning while they are remembered, and what is in use is.
+//!
+//! The number of a rule of the Admin or Baseline tier is its rank as well: the lesser one is asked first, in whatever
+//! sets the two stand. A rule that comes in between takes new numbers for itself and for all that come after it, and so
+//! do their sets.
+
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +20,7 @@ use super::{ClassKey, NameBook, NamesAsk, set::PodInCidr};
 use crate::{
     identity::NamedPorts,
     numbering::Numbering,
-    policy::{Origin, Policy, Rule},
+    policy::{Origin, Policy, Rule, Tier, in_order},
 };
 
 /// First class of addresses of pods inside CIDRs, above those of the CIDRs themselves.
@@ -23,8 +28,16 @@ const CLASS_POD_IN_CIDR: ClassId = CLASS_CIDR_BASE | 0x0080_0000;
 /// The last one.
 const LAST_POD_IN_CIDR: ClassId = CLASS_CIDR_BASE | 0x00ff_ffff;
 
+/// Numbers of rules of the Admin and Baseline tiers are greater. They end below 2^30: `decide` keeps two bits beside them.
+const BELOW_RANKS: u32 = 1 << 28;
+/// Numbers of such rules that are kept for explanations, those in force not counted.
+const OLD_RANKS: usize = 65_536;
+
 /// A rule of an object.
 type Source = (Origin, Rule);
+
+/// A rule of the Admin or Baseline tier, with its tier and object.
+type TierRule = Arc<(Tier, Origin, Rule)>;
 
 /// Numbers, and what they stand for.
 #[derive(Debug, Clone)]
@@ -32,8 +45,13 @@ pub struct Book {
     names: NameBook,
     sets: Numbering<SetIdentity>,
     cookies: Numbering<Source>,
-    /// Cookies of the rules of a policy, by where the policy is.
+    /// Cookies of the rules of a policy of the Normal tier, by where the policy is.
     policies: BTreeMap<usize, (Arc<Policy>, Vec<u32>)>,
+    /// Numbers of rules of the Admin and Baseline tiers, of those in force.
+    ranks: BTreeMap<TierRule, u32>,
+    /// The same by number, with some that have ended.
+    ranked: BTreeMap<u32, TierRule>,
+    last_rank: u32,
     /// Classes of each set.
     pods: BTreeMap<SetId, Numbering<PodInCidr>>,
 }
@@ -51,8 +69,11 @@ impl Book {
         Self {
             names: NameBook::default(),
             sets: Numbering::new(last_set.saturating_add(1), SetId::MAX),
-            cookies: Numbering::new(1, COOKIE_DNS - 1),
+            cookies: Numbering::new(1, BELOW_RANKS),
             policies: BTreeMap::new(),
+            ranks: BTreeMap::new(),
+            ranked: BTreeMap::new(),
+            last_rank: 0,
             pods: BTreeMap::new(),
         }
     }
@@ -60,7 +81,11 @@ impl Book {
     /// The rule behind a cookie in a flow or a destination, `COOKIE_*` bits or not.
     #[must_use]
     pub fn rule(&self, cookie: u32) -> Option<(&Origin, &Rule)> {
-        let source = self.cookies.thing(cookie & !COOKIE_DNS)?;
+        let cookie = cookie & !COOKIE_DNS;
+        if let Some(rule) = self.ranked.get(&cookie) {
+            return Some((&rule.1, &rule.2));
+        }
+        let source = self.cookies.thing(cookie)?;
         Some((&source.0, &source.1))
     }
 
@@ -98,14 +123,61 @@ impl Book {
         self.sets.number(identity).unwrap_or(SetId::MAX)
     }
 
+    /// Numbers the rules of the Admin and Baseline tiers among these policies, which are all those in force, in the order in
+    /// which they are asked. Of equal rules the first one counts. True: some number is another one now.
+    pub(super) fn rank<'a>(&mut self, policies: impl Iterator<Item = &'a Policy>) -> bool {
+        let mut ranks = BTreeMap::new();
+        let mut last = 0;
+        for (tier, origin, rule) in in_order(policies) {
+            let key: TierRule = Arc::new((tier, origin.clone(), rule.clone()));
+            if ranks.contains_key(&key) {
+                continue;
+            }
+            let known = self.ranks.get(&key).copied().filter(|number| *number > last);
+            last = known.unwrap_or_else(|| self.new_rank(key.clone()));
+            ranks.insert(key, last);
+        }
+        let changed = ranks != self.ranks;
+        self.ranks = ranks;
+        self.forget_ranks();
+        changed
+    }
+
+    fn new_rank(&mut self, rule: TierRule) -> u32 {
+        self.last_rank = self.last_rank.max(BELOW_RANKS) + 1;
+        self.ranked.insert(self.last_rank, rule);
+        self.last_rank
+    }
+
+    /// Nothing may grow without a bound.
+    fn forget_ranks(&mut self) {
+        let excess = self.ranked.len().saturating_sub(self.ranks.len() + OLD_RANKS);
+        let ended = |(number, rule): (&u32, &TierRule)| self.ranks.get(rule) != Some(number);
+        let oldest: Vec<u32> = self.ranked.iter().filter(|e| ended(*e)).map(|e| *e.0).take(excess).collect();
+        for number in oldest {
+            self.ranked.remove(&number);
+        }
+    }
+
     /// The cookies of the policy's rules, in their order.
-    pub(super) fn cookies(&mut self, policy: &Arc<Policy>) -> &[u32] {
+    pub(super) fn cookies(&mut self, policy: &Arc<Policy>) -> Vec<u32> {
+        let tier = policy.standing().tier;
+        if tier != Tier::Normal {
+            return policy.rules().iter().map(|rule| self.rank_of(tier, policy.origin(), rule)).collect();
+        }
         let cookies = &mut self.cookies;
         let (_, found) = self.policies.entry(Arc::as_ptr(policy).addr()).or_insert_with(|| {
             let number = |rule: &Rule| cookies.number((policy.origin().clone(), rule.clone())).unwrap_or(0);
             (policy.clone(), policy.rules().iter().map(number).collect())
         });
-        found
+        found.clone()
+    }
+
+    fn rank_of(&mut self, tier: Tier, origin: &Origin, rule: &Rule) -> u32 {
+        let key: TierRule = Arc::new((tier, origin.clone(), rule.clone()));
+        let known = self.ranks.get(&key).copied();
+        // One that was not ranked is asked last.
+        known.unwrap_or_else(|| self.new_rank(key))
     }
 
     /// The class of a pod's address inside the CIDRs of a set. `None`: there are eight million.

@@ -42,9 +42,11 @@ pub(crate) struct Cache {
     sets: BTreeMap<SetId, Kept>,
     /// The sets of a list of policies, by where the list is.
     asked: BTreeMap<(usize, Direction, NamesAsk), Asked>,
-    /// The policies in use, by where they are.
-    policies: BTreeMap<usize, Arc<Policy>>,
+    /// The policies in use.
+    policies: InUse,
     names: Option<Names>,
+    /// The patterns are those of the policies in use.
+    patterns_known: bool,
 }
 
 /// Which sets a list of policies leads to.
@@ -56,12 +58,21 @@ struct Asked {
     sets: Vec<(NamedPorts, SetId)>,
 }
 
+/// Policies, each once, in the order in which they are met first.
+#[derive(Debug, Clone, Default)]
+struct InUse {
+    /// Where they are.
+    places: Vec<usize>,
+    policies: Vec<Arc<Policy>>,
+}
+
 /// What the name tables follow from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Names {
     /// Every pattern, and whether some rule opens its names.
     patterns: BTreeMap<Pattern, bool>,
     search: Vec<Name>,
+    cluster_domain: Option<Name>,
 }
 
 /// What a step leads to.
@@ -96,7 +107,8 @@ impl Cache {
     ) -> Result<Step, CompileError> {
         let mut draft = Draft { old, delta: Delta::default() };
         let touched = self.meet(was, now, &mut draft);
-        let index = self.name(now, endpoints, book, &mut draft);
+        self.rank(endpoints, book);
+        let index = self.name(now, book, &mut draft);
         let numbers: Vec<[SetId; 2]> = self.number(now.names_ask, endpoints, book);
         let in_use: BTreeSet<SetId> = numbers.iter().flatten().copied().collect();
         let gone: Vec<SetId> = self.sets.keys().filter(|set| !in_use.contains(set)).copied().collect();
@@ -138,7 +150,7 @@ impl Cache {
 
     /// How many sets, lists of policies, policies and selectors are kept.
     pub(crate) fn sizes(&self) -> [usize; 4] {
-        [self.sets.len(), self.asked.len(), self.policies.len(), self.roster.size()]
+        [self.sets.len(), self.asked.len(), self.policies.policies.len(), self.roster.size()]
     }
 
     /// Takes in which pods and addresses there are.
@@ -163,26 +175,33 @@ impl Cache {
         touched
     }
 
+    /// Notes which policies are in use. The rules of the Admin and Baseline tiers are numbered by their order among all.
+    fn rank(&mut self, endpoints: &[EndpointSpec], book: &mut Book) {
+        let policies = InUse::of(endpoints);
+        if policies.places != self.policies.places {
+            if book.rank(policies.policies.iter().map(|policy| &**policy)) {
+                self.asked.clear();
+            }
+            self.policies = policies;
+            self.patterns_known = false;
+        }
+    }
+
     /// Makes the name tables anew if other patterns are in force.
-    fn name(
-        &mut self,
-        now: &World,
-        endpoints: &[EndpointSpec],
-        book: &mut Book,
-        draft: &mut Draft<'_>,
-    ) -> Option<NameIndex> {
-        let all = endpoints.iter().flat_map(|spec| spec.policies.iter());
-        let policies: BTreeMap<usize, &Arc<Policy>> = all.map(|p| (Arc::as_ptr(p).addr(), p)).collect();
-        let same = self.names.as_ref().is_some_and(|names| names.search == now.search);
-        if same && policies.keys().eq(self.policies.keys()) {
+    fn name(&mut self, now: &World, book: &mut Book, draft: &mut Draft<'_>) -> Option<NameIndex> {
+        let known = self.names.as_ref().filter(|_| self.patterns_known);
+        if known.is_some_and(|n| n.search == now.search && n.cluster_domain == now.cluster_domain) {
             return None;
         }
-        self.policies = policies.into_iter().map(|(place, policy)| (place, policy.clone())).collect();
-        let names = Names { patterns: patterns(self.policies.values()), search: now.search.clone() };
+        let patterns = patterns(self.policies.policies.iter());
+        self.patterns_known = true;
+        let (search, cluster_domain) = (now.search.clone(), now.cluster_domain.clone());
+        let names = Names { patterns, search, cluster_domain };
         if self.names.as_ref() == Some(&names) {
             return None;
         }
-        let index = NameIndex::new(names.patterns.iter().map(|(p, opens)| (p, *opens)), &names.search);
+        let patterns = names.patterns.iter().map(|(p, opens)| (p, *opens));
+        let index = NameIndex::new(patterns, &names.search, names.cluster_domain.as_ref());
         let exact = index.exact_entries(&now.seen_names, book.names_mut());
         let suffixes = index.suffix_entries(book.names_mut());
         let suffix = suffixes.into_iter().map(|(text, classes)| (Suffix(text), classes)).collect();
@@ -271,11 +290,29 @@ impl Cache {
 
     /// Nothing grows for ever.
     fn forget(&mut self, sets_have_gone: bool, book: &mut Book) {
-        let policies = self.policies.keys().copied().collect();
+        let policies = self.policies.places.iter().copied().collect();
         book.forget(|set| self.sets.contains_key(&set), self.sets.len(), &policies);
         if sets_have_gone {
             self.roster.forget(self.sets.values().flat_map(|kept| kept.set.selectors()));
         }
+    }
+}
+
+impl InUse {
+    fn of(endpoints: &[EndpointSpec]) -> Self {
+        let mut lists = BTreeSet::new();
+        let mut met = BTreeSet::new();
+        let mut in_use = Self::default();
+        for spec in endpoints.iter().filter(|spec| lists.insert(spec.policies.place())) {
+            for policy in spec.policies.iter() {
+                let place = Arc::as_ptr(policy).addr();
+                if met.insert(place) {
+                    in_use.places.push(place);
+                    in_use.policies.push(policy.clone());
+                }
+            }
+        }
+        in_use
     }
 }
 
@@ -307,7 +344,8 @@ fn patterns<'a>(policies: impl Iterator<Item = &'a Arc<Policy>>) -> BTreeMap<Pat
 fn rules_of(spec: &EndpointSpec, direction: Direction, book: &mut Book) -> BTreeMap<u32, Numbered> {
     let mut rules = BTreeMap::new();
     for policy in spec.policies.iter() {
-        let numbered = Numbered::of(policy, book.cookies(policy), direction);
+        let cookies = book.cookies(policy);
+        let numbered = Numbered::of(policy, &cookies, direction);
         rules.extend(numbered.map(|n| (n.cookie, n)));
     }
     rules

@@ -11,7 +11,7 @@ use egret_common::{
 use super::{ports::Claim, roster::Roster};
 use crate::{
     identity::{Identity, NamedPorts},
-    policy::{Entity, Peers, Policy, Rule},
+    policy::{Entity, Peers, Policy, Rule, Tier},
     ports::Ports,
 };
 
@@ -33,6 +33,10 @@ impl Numbered {
 
     pub(super) fn rule(&self) -> &Rule {
         &self.policy.rules()[self.at]
+    }
+
+    pub(super) fn tier(&self) -> Tier {
+        self.policy.standing().tier
     }
 }
 
@@ -77,9 +81,12 @@ pub(super) fn fixed_classes_of(peers: &Peers) -> BTreeSet<ClassId> {
     match peers {
         Peers::Any => BTreeSet::from([CLASS_ANY]),
         Peers::Entities(entities) => entities.iter().flat_map(|e| entity_classes(*e)).copied().collect(),
-        Peers::Nobody | Peers::Names(_) | Peers::Cidrs(_) | Peers::Pods(_) | Peers::Resolvers => {
-            BTreeSet::new()
-        }
+        Peers::Nobody
+        | Peers::Names(_)
+        | Peers::Cidrs(_)
+        | Peers::Pods(_)
+        | Peers::Resolvers
+        | Peers::Objects(_) => BTreeSet::new(),
     }
 }
 
@@ -98,14 +105,14 @@ fn entity_classes(entity: Entity) -> &'static [ClassId] {
 /// What a rule claims at a destination with these named ports.
 pub(super) fn claims(n: &Numbered, names: &NamedPorts) -> Vec<Claim> {
     let rule = n.rule();
-    let effect = rule.effect;
     let cookie = n.cookie | if rule.dns.is_some() { COOKIE_DNS } else { 0 };
+    let whole = Claim { proto: proto::ANY, lo: 0, hi: u16::MAX, tier: n.tier(), effect: rule.effect, cookie };
     match &rule.ports {
-        Ports::All => vec![Claim { proto: proto::ANY, lo: 0, hi: u16::MAX, effect, cookie }],
+        Ports::All => vec![whole],
         Ports::Only(specs) => specs
             .iter()
             .flat_map(|s| s.resolve(names))
-            .map(|r| Claim { proto: r.proto().number(), lo: r.lo(), hi: r.hi(), effect, cookie })
+            .map(|r| Claim { proto: r.proto().number(), lo: r.lo(), hi: r.hi(), ..whole })
             .collect(),
     }
 }

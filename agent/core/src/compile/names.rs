@@ -10,7 +10,9 @@ use std::{
     sync::Arc,
 };
 
-use egret_common::ids::{CLASS_NAME_BASE, CLASS_QUERY_ONLY, CLASS_SEARCHED, CLASS_UNSURE, ClassId};
+use egret_common::ids::{
+    CLASS_CLUSTER, CLASS_NAME_BASE, CLASS_QUERY_ONLY, CLASS_SEARCHED, CLASS_UNSURE, ClassId,
+};
 
 pub use index::NameIndex;
 
@@ -38,6 +40,8 @@ pub enum Role {
     /// The name ends like the pattern, which the kernel's tables cannot express. It may be asked for, since it may be
     /// one of the pattern's; only the agent can tell. Never part of what [`NameIndex::classify`] says.
     Tail,
+    /// Not the pattern, but the name: it lies under the cluster's own domain. Never alone in a class.
+    Cluster,
 }
 
 /// The identity of a name class.
@@ -58,16 +62,16 @@ pub struct NameBook {
 impl Default for NameBook {
     fn default() -> Self {
         // Below the least of the bits.
-        let keys = Numbering::new(1, CLASS_UNSURE - 1);
+        let keys = Numbering::new(1, CLASS_CLUSTER - 1);
         Self { keys, by_pattern: BTreeMap::new(), fresh: BTreeSet::new() }
     }
 }
 
 impl NameBook {
-    /// The number of a class, new if need be; 0 for the class without patterns. Should there be two million of them, every
+    /// The number of a class, new if need be; 0 for the class without patterns. Should there be a million of them, every
     /// further one is 0 as well, which opens nothing.
     pub fn id(&mut self, key: ClassKey) -> ClassId {
-        if key.is_empty() {
+        if key.iter().all(|member| member.role == Role::Cluster) {
             return 0;
         }
         if let Some(place) = self.keys.get(&key) {
@@ -171,7 +175,7 @@ impl NameBook {
     }
 }
 
-const BITS: u32 = CLASS_QUERY_ONLY | CLASS_SEARCHED | CLASS_UNSURE;
+const BITS: u32 = CLASS_QUERY_ONLY | CLASS_SEARCHED | CLASS_UNSURE | CLASS_CLUSTER;
 
 fn number(place: u32, key: &ClassKey) -> ClassId {
     CLASS_NAME_BASE + place | bits(key)
@@ -185,5 +189,6 @@ fn bits(key: &ClassKey) -> ClassId {
         (false, true) => CLASS_QUERY_ONLY | CLASS_SEARCHED,
         (false, false) => CLASS_QUERY_ONLY,
     };
-    closed | if has(Role::Tail) { CLASS_UNSURE } else { 0 }
+    let unsure = if has(Role::Tail) { CLASS_UNSURE } else { 0 };
+    closed | unsure | if has(Role::Cluster) { CLASS_CLUSTER } else { 0 }
 }

@@ -1,16 +1,17 @@
-//! From what the rules of one class claim to disjoint port intervals in the order that `decide` reads them.
+//! From what the rules of one class claim to disjoint port intervals in the order that `decide` reads them, each with
+//! what the three tiers say about it.
 
 use std::collections::BTreeSet;
 
 use egret_common::{
     maps::{
-        COOKIE_DNS, MAX_CHUNKS, OUTCOME_ALLOW, OUTCOME_DENY, OUTCOME_NONE, PortRule, RULES_PER_CHUNK,
-        RuleChunk, port_key,
+        COOKIE_DNS, MAX_CHUNKS, OUTCOME_ALLOW, OUTCOME_DENY, OUTCOME_NONE, OUTCOME_PASS, PortRule,
+        RULES_PER_CHUNK, RuleChunk, port_key,
     },
     net::proto,
 };
 
-use crate::policy::Effect;
+use crate::policy::{Effect, Tier};
 
 /// What one rule says about one range of ports of one protocol number; [`proto::ANY`] is always the whole range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,7 +19,9 @@ pub(super) struct Claim {
     pub(super) proto: u8,
     pub(super) lo: u16,
     pub(super) hi: u16,
+    pub(super) tier: Tier,
     pub(super) effect: Effect,
+    /// In the Admin and Baseline tiers the rule's rank.
     pub(super) cookie: u32,
 }
 
@@ -78,7 +81,7 @@ fn intervals(claims: &[Claim], tell_rules_apart: bool) -> (Vec<PortRule>, Option
     let any = protos.remove(&proto::ANY);
     let exact = protos.into_iter().flat_map(|p| intervals_of(claims, p, tell_rules_apart)).collect();
     let any = if any { resolve(claims, proto::ANY, 0) } else { None };
-    (exact, any.map(|(normal, cookie)| rule(proto::ANY, 0, u16::MAX, normal, cookie)))
+    (exact, any.map(|said| PortRule { proto: proto::ANY, lo: 0, hi: u16::MAX, ..said }))
 }
 
 fn intervals_of(claims: &[Claim], protocol: u8, tell_rules_apart: bool) -> Vec<PortRule> {
@@ -91,47 +94,59 @@ fn intervals_of(claims: &[Claim], protocol: u8, tell_rules_apart: bool) -> Vec<P
     let mut out: Vec<PortRule> = Vec::new();
     for (i, &lo) in starts.iter().enumerate() {
         let hi = starts.get(i + 1).map_or(u16::MAX, |next| next - 1);
-        let Some((normal, cookie)) = resolve(claims, protocol, lo) else { continue };
+        let Some(said) = resolve(claims, protocol, lo) else { continue };
+        let said = PortRule { proto: protocol, lo, hi, ..said };
         match out.last_mut() {
-            Some(last)
-                if last.hi.checked_add(1) == Some(lo)
-                    && last.normal == normal
-                    && (last.cookie == cookie || !tell_rules_apart && dns(last.cookie) == dns(cookie)) =>
-            {
+            Some(last) if last.hi.checked_add(1) == Some(lo) && is_same(last, &said, tell_rules_apart) => {
                 last.hi = hi;
             }
-            _ => out.push(rule(protocol, lo, hi, normal, cookie)),
+            _ => out.push(said),
         }
     }
     out
 }
 
+/// Whether two intervals say the same. Which rule of the Normal tier it is need not be told apart; ranks must be.
+fn is_same(a: &PortRule, b: &PortRule, tell_rules_apart: bool) -> bool {
+    let tiers = |r: &PortRule| (r.admin, r.admin_rank, r.baseline, r.baseline_rank);
+    let rules = a.cookie == b.cookie || !tell_rules_apart && dns(a.cookie) == dns(b.cookie);
+    a.normal == b.normal && rules && tiers(a) == tiers(b)
+}
+
+/// What each tier says, on no ports yet; `None` if none says anything.
+fn resolve(claims: &[Claim], protocol: u8, port: u16) -> Option<PortRule> {
+    let covering = |tier| claims.iter().filter(move |c| c.tier == tier && c.covers(protocol, port));
+    let (normal, cookie) = normal(covering(Tier::Normal));
+    let (admin, admin_rank) = first(covering(Tier::Admin));
+    let (baseline, baseline_rank) = first(covering(Tier::Baseline));
+    let silent = [normal, admin, baseline] == [OUTCOME_NONE; 3];
+    let said = PortRule { normal, cookie, admin, admin_rank, baseline, baseline_rank, ..PortRule::default() };
+    (!silent).then_some(said)
+}
+
 /// Deny beats allow; the lowest cookie of the winning side is named; DNS is learned if any allowing rule says so.
-fn resolve(claims: &[Claim], protocol: u8, port: u16) -> Option<(u8, u32)> {
-    let covering = || claims.iter().filter(|c| c.covers(protocol, port));
+fn normal<'a>(covering: impl Iterator<Item = &'a Claim> + Clone) -> (u8, u32) {
     let named = |c: &Claim| c.cookie & !COOKIE_DNS;
-    if let Some(cookie) = covering().filter(|c| c.effect == Effect::Deny).map(named).min() {
-        return Some((OUTCOME_DENY, cookie));
+    if let Some(cookie) = covering.clone().filter(|c| c.effect == Effect::Deny).map(named).min() {
+        return (OUTCOME_DENY, cookie);
     }
-    let cookie = covering().map(named).min()?;
-    Some((OUTCOME_ALLOW, cookie | covering().fold(0, |bits, c| bits | dns(c.cookie))))
+    let Some(cookie) = covering.clone().map(named).min() else { return (OUTCOME_NONE, 0) };
+    (OUTCOME_ALLOW, cookie | covering.fold(0, |bits, c| bits | dns(c.cookie)))
+}
+
+/// Outcome and rank of the rule that is asked first.
+fn first<'a>(covering: impl Iterator<Item = &'a Claim>) -> (u8, u32) {
+    let Some(first) = covering.min_by_key(|c| c.cookie) else { return (OUTCOME_NONE, 0) };
+    let outcome = match first.effect {
+        Effect::Allow => OUTCOME_ALLOW,
+        Effect::Deny => OUTCOME_DENY,
+        Effect::Pass => OUTCOME_PASS,
+    };
+    (outcome, first.cookie)
 }
 
 fn dns(cookie: u32) -> u32 {
     cookie & COOKIE_DNS
-}
-
-fn rule(proto: u8, lo: u16, hi: u16, normal: u8, cookie: u32) -> PortRule {
-    PortRule {
-        lo,
-        hi,
-        proto,
-        normal,
-        admin: OUTCOME_NONE,
-        baseline: OUTCOME_NONE,
-        cookie,
-        ..PortRule::default()
-    }
 }
 
 #[cfg(test)]
@@ -139,7 +154,7 @@ mod tests {
     use super::*;
 
     fn claim(proto: u8, lo: u16, hi: u16, effect: Effect, cookie: u32) -> Claim {
-        Claim { proto, lo, hi, effect, cookie }
+        Claim { proto, lo, hi, tier: Tier::Normal, effect, cookie }
     }
 
     fn check(claims: &[Claim], want: &[(u8, u16, u16, u8, u32)]) {
@@ -178,6 +193,36 @@ mod tests {
             &[claim(0, 0, 65535, Deny, 1), claim(255, 53, 53, Allow, 2)],
             &[(255, 53, 53, 1, 2), (0, 0, 65535, 2, 1)],
         );
+    }
+
+    #[test]
+    fn tiers_stand_side_by_side() {
+        use Effect::{Allow, Deny, Pass};
+        let at = |tier, claim| Claim { tier, ..claim };
+        let claims = [
+            at(Tier::Admin, claim(6, 80, 90, Pass, 7)),
+            at(Tier::Admin, claim(6, 85, 100, Deny, 8)),
+            at(Tier::Baseline, claim(0, 0, 65535, Deny, 9)),
+            claim(6, 90, 95, Allow, 1),
+        ];
+        let (exact, any) = intervals(&claims, true);
+        let said =
+            |r: &PortRule| (r.lo, r.hi, (r.admin, r.admin_rank), r.normal, (r.baseline, r.baseline_rank));
+        let got: Vec<_> = exact.iter().chain(&any).map(said).collect();
+        let base = (OUTCOME_DENY, 9);
+        let want = [
+            (0, 79, (OUTCOME_NONE, 0), OUTCOME_NONE, base),
+            (80, 89, (OUTCOME_PASS, 7), OUTCOME_NONE, base),
+            (90, 90, (OUTCOME_PASS, 7), OUTCOME_ALLOW, base),
+            (91, 95, (OUTCOME_DENY, 8), OUTCOME_ALLOW, base),
+            (96, 100, (OUTCOME_DENY, 8), OUTCOME_NONE, base),
+            (101, 65535, (OUTCOME_NONE, 0), OUTCOME_NONE, base),
+            (0, 65535, (OUTCOME_NONE, 0), OUTCOME_NONE, base),
+        ];
+        assert_eq!(got, want);
+        // Where there are too many, rules of the Normal tier are not told apart, and ranks are.
+        let ranked = |i: u16| at(Tier::Admin, claim(6, i, i, Deny, u32::from(i) + 1));
+        assert_eq!(chunks(&(0..121).map(ranked).collect::<Vec<_>>()), Err(TooMany(121)));
     }
 
     #[test]

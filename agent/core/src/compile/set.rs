@@ -24,7 +24,7 @@ use crate::{
     identity::NamedPorts,
     labels::Selector,
     names::{Kind, Pattern},
-    policy::{Effect, Entity, Peers},
+    policy::{Effect, Entity, Peers, Tier},
     ports::{PortSpec, Ports, Proto},
 };
 
@@ -86,7 +86,7 @@ impl Set {
                 Peers::Cidrs(_) => SET_CIDR | cidr_ports(&self.claims(n)),
                 Peers::Entities(e) if e.contains(&Entity::All) => SET_ANY | SET_IDENTITY,
                 Peers::Entities(_) | Peers::Pods(_) => SET_IDENTITY,
-                Peers::Nobody | Peers::Resolvers => 0,
+                Peers::Nobody | Peers::Resolvers | Peers::Objects(_) => 0,
             };
         }
         bits
@@ -226,8 +226,10 @@ impl Set {
     /// The ports of all name rules. It only explains denials, so it may say too much where there are too many.
     fn summary(&self) -> Vec<Claim> {
         let named = self.rules.iter().filter(|n| matches!(n.rule().peers, Peers::Names(_)));
-        let anonymous: BTreeSet<Claim> =
-            named.flat_map(|n| self.claims(n)).map(|c| Claim { cookie: 0, ..c }).collect();
+        let anonymous: BTreeSet<Claim> = named
+            .flat_map(|n| self.claims(n))
+            .map(|c| Claim { tier: Tier::Normal, cookie: 0, ..c })
+            .collect();
         let claims: Vec<Claim> = anonymous.into_iter().collect();
         if ports::chunks(&claims).is_ok() {
             return claims;
@@ -291,7 +293,8 @@ impl Set {
     /// The right to ask any resolver.
     fn ask(&self, rule: usize) -> Claim {
         let cookie = self.rules[rule].cookie;
-        Claim { proto: proto::DNS_QUERY, lo: 0, hi: u16::MAX, effect: Effect::Allow, cookie }
+        let (tier, effect) = (Tier::Normal, Effect::Allow);
+        Claim { proto: proto::DNS_QUERY, lo: 0, hi: u16::MAX, tier, effect, cookie }
     }
 
     /// Every name may be asked for: a pattern of every name, or a rule that opens DNS to everybody and has no
@@ -304,7 +307,9 @@ impl Set {
                 out.extend(self.asks(i));
             }
             let named = matches!(&n.rule().peers, Peers::Names(p) if all(p)) && self.names_ask == NamesAsk::Yes;
-            if named || n.rule().opens_dns_to_everybody() {
+            // What the Baseline tier accepts narrows no policy that filters.
+            let opens = n.tier() != Tier::Baseline && n.rule().opens_dns_to_everybody();
+            if named || opens {
                 out.push(self.ask(i));
             }
         }

@@ -106,7 +106,8 @@ impl Pattern {
         }
     }
 
-    /// An entry of `domainNames` (policy.networking.k8s.io/v1alpha2): a name, or `*.name` = one or more labels.
+    /// An entry of `domainNames` (policy.networking.k8s.io/v1alpha2): a name, or `*.name` = one or more labels. A label may
+    /// begin with `_`, as the API's first expression let it.
     ///
     /// # Errors
     /// [`PatternError`] that names the problem.

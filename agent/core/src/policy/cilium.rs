@@ -10,6 +10,7 @@ mod endpoints;
 mod icmp;
 mod peers;
 mod ports;
+mod references;
 
 use egret_common::net::Direction;
 use serde_yaml_ng::Value;
@@ -199,5 +200,7 @@ fn warn_about_dns(specs: &[Spec], mode: Mode, notes: &mut Notes) {
 
 #[cfg(test)]
 mod cluster_tests;
+#[cfg(test)]
+mod reference_tests;
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,8 @@
 //! Owns: the language, as the API's types and its validation describe it. Must not know: files, maps, pods.
 //!
 //! A selector becomes a [`Selector`] over identity labels: keys of a `podSelector` stay, keys of a `namespaceSelector`
-//! get [`NAMESPACE_LABELS`] before them, and a peer without `namespaceSelector` implies the policy's own namespace.
+//! get [`crate::labels::NAMESPACE_LABELS`] before them, and a peer without `namespaceSelector` implies the policy's own
+//! namespace.
 //! What is absent and what is empty differ: no `from` is everybody, an empty `podSelector` is every pod of the
 //! namespace, an absent one is not part of the peer.
 
@@ -17,7 +18,7 @@ use super::{
     selector,
 };
 use crate::{
-    labels::{NAMESPACE_LABELS, POD_NAMESPACE, Requirement, Selector},
+    labels::{POD_NAMESPACE, Requirement, Selector},
     net::parse_net,
     ports::{PortRange, PortSpec, Ports, Proto},
 };
@@ -150,17 +151,9 @@ fn read_peer(node: &Node<'_>, namespace: &str) -> Read<Peer> {
 
 /// Pods with these labels in namespaces with those; without namespace selector, in the policy's own.
 fn peer_selector(pods: Option<&Node<'_>>, namespaces: Option<&Node<'_>>, own: &str) -> Read<Selector> {
-    let read = |node: Option<&Node<'_>>, prefix: &str| {
-        let key = |key: &str| match key {
-            "" => Err("is no label".to_owned()),
-            key => Ok(format!("{prefix}{key}")),
-        };
-        node.map(|node| selector::read(node, key)).transpose()
-    };
-    let mut requirements = read(pods, "")?.unwrap_or_default();
-    match read(namespaces, NAMESPACE_LABELS)? {
-        Some(of_namespace) => requirements.extend(of_namespace),
-        None => requirements.extend([Requirement::is(POD_NAMESPACE, own)]),
+    let mut requirements = selector::pods(pods, namespaces)?;
+    if namespaces.is_none() {
+        requirements.insert(Requirement::is(POD_NAMESPACE, own));
     }
     Ok(Selector::all_of(requirements))
 }
@@ -181,7 +174,7 @@ fn read_block(node: &Node<'_>) -> Read<CidrPeer> {
 }
 
 /// A network; unlike in a CiliumNetworkPolicy, an address alone is none.
-fn read_cidr(node: &Node<'_>) -> Read<ipnet::IpNet> {
+pub(super) fn read_cidr(node: &Node<'_>) -> Read<ipnet::IpNet> {
     let text = node.text()?;
     let net = text.contains('/').then(|| parse_net(text)).flatten();
     net.ok_or_else(|| node.problem(format!("`{}` is no CIDR", text.chars().take(80).collect::<String>())))
@@ -221,13 +214,13 @@ fn read_port(node: &Node<'_>) -> Read<PortSpec> {
     range.ok_or_else(|| end.unwrap_or(port).problem("must not be less than port"))
 }
 
-fn read_port_number(node: &Node<'_>) -> Read<u16> {
+pub(super) fn read_port_number(node: &Node<'_>) -> Read<u16> {
     let number = node.number().and_then(|n| u16::try_from(n).ok()).filter(|n| *n > 0);
     number.ok_or_else(|| node.problem("is no port number from 1 to 65535"))
 }
 
 /// A container port's name (RFC 6335 5.1): 1 to 15 lower-case letters, digits and single inner hyphens, with a letter.
-fn read_port_name(node: &Node<'_>) -> Read<String> {
+pub(super) fn read_port_name(node: &Node<'_>) -> Read<String> {
     let text = node.text()?;
     let alphabet = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     let letter = text.bytes().any(|b| b.is_ascii_lowercase());

@@ -6,8 +6,12 @@ use serde::Deserialize;
 use serde_yaml_ng::{Deserializer, Value};
 
 use super::{
-    Diagnostic, Origin, Policy, Severity, cilium, kubernetes,
+    Diagnostic, Origin, Policy, Severity, cilium, cluster_network, kubernetes,
     reader::{Fields, Node, Problem, Read},
+};
+use crate::{
+    labels::Labels,
+    tuning::{self, Lifetimes},
 };
 
 /// What a file yielded. An object with an error yields no policy.
@@ -117,9 +121,15 @@ pub(super) fn read_object_for(mode: Mode, value: &Value, label: &str) -> Loaded 
     let mut loaded = Loaded::default();
     let mut notes = Notes::default();
     let head = head(value, mode);
+    let lifetimes = lifetimes(value).unwrap_or_else(|problem| {
+        notes.errors.push(problem);
+        Lifetimes::default()
+    });
     let object = head.as_ref().map_or_else(|_| label.to_owned(), |(_, origin)| origin.to_string());
     match head.and_then(|(kind, origin)| policies(value, kind, origin, mode, &mut notes)) {
-        Ok(policies) if notes.errors.is_empty() => loaded.policies.extend(policies),
+        Ok(policies) if notes.errors.is_empty() => {
+            loaded.policies.extend(policies.into_iter().map(|p| p.lasting(lifetimes)));
+        }
         Ok(_) => {}
         Err(problem) => notes.errors.push(problem),
     }
@@ -140,6 +150,7 @@ pub(super) fn read_object_for(mode: Mode, value: &Value, label: &str) -> Loaded 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Network,
+    ClusterNetwork,
     Cilium,
     CiliumClusterwide,
 }
@@ -147,8 +158,21 @@ enum Kind {
 fn policies(value: &Value, kind: Kind, origin: Origin, mode: Mode, notes: &mut Notes) -> Read<Vec<Policy>> {
     match kind {
         Kind::Network => Ok(vec![kubernetes::policy(value, origin, notes)?]),
+        Kind::ClusterNetwork => Ok(vec![cluster_network::policy(value, origin, notes)?]),
         Kind::Cilium | Kind::CiliumClusterwide => cilium::policies(value, origin, mode, notes),
     }
+}
+
+/// What the annotations say.
+fn lifetimes(value: &Value) -> Read<Lifetimes> {
+    let annotations = value.get("metadata").and_then(|m| m.get("annotations")).and_then(Value::as_mapping);
+    let text = |(key, value): (&Value, &Value)| {
+        let key = key.as_str().filter(|key| key.starts_with(tuning::ANNOTATIONS))?;
+        let path = format!("metadata.annotations[{key}]");
+        let wrong = || Problem::other_kind(&path, "a string", Some(value));
+        Some(value.as_str().ok_or_else(wrong).map(|value| (key.to_owned(), value.to_owned())))
+    };
+    Lifetimes::read(&annotations.into_iter().flatten().filter_map(text).collect::<Read<Labels>>()?)
 }
 
 fn head(value: &Value, mode: Mode) -> Read<(Kind, Origin)> {
@@ -159,7 +183,7 @@ fn head(value: &Value, mode: Mode) -> Read<(Kind, Origin)> {
     let name = metadata.need("name")?.text()?.to_owned();
     let namespace = metadata.take("namespace")?.map(|n| n.text().map(str::to_owned)).transpose()?;
     let namespace = match (kind, mode) {
-        (Kind::CiliumClusterwide, _) => None,
+        (Kind::CiliumClusterwide | Kind::ClusterNetwork, _) => None,
         (_, Mode::Workload) => namespace,
         (_, Mode::Cluster) => Some(namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned())),
     };
@@ -175,11 +199,16 @@ fn kind(fields: &mut Fields<'_>, mode: Mode) -> Read<Kind> {
             ("CiliumClusterwideNetworkPolicy", Kind::CiliumClusterwide),
         ],
         ("networking.k8s.io/v1", Mode::Cluster) => &[("NetworkPolicy", Kind::Network)],
+        // Both versions say the same.
+        ("policy.networking.k8s.io/v1alpha2" | "policy.networking.k8s.io/v1beta1", Mode::Cluster) => {
+            &[("ClusterNetworkPolicy", Kind::ClusterNetwork)]
+        }
         (other, Mode::Workload) => {
             return Err(api.problem(format!("`{other}` is not supported; expected cilium.io/v2")));
         }
         (other, Mode::Cluster) => {
-            let expected = "expected networking.k8s.io/v1 or cilium.io/v2";
+            let expected =
+                "expected networking.k8s.io/v1, cilium.io/v2 or policy.networking.k8s.io/v1alpha2 or v1beta1";
             return Err(api.problem(format!("`{other}` is not supported; {expected}")));
         }
     };

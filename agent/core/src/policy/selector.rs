@@ -1,11 +1,27 @@
 //! Reads a Kubernetes `LabelSelector`.
 //!
-//! Owns: its fields and operators. Must not know: what a key means; the caller translates it.
+//! Owns: its fields and operators, and what a selector of pods and one of their namespaces mean together. Must not know:
+//! what else a key may mean; the caller translates it.
 
 use std::collections::BTreeSet;
 
 use super::reader::{Node, Read};
-use crate::labels::{Condition, Requirement};
+use crate::labels::{Condition, NAMESPACE_LABELS, Requirement};
+
+/// The requirements of pods with these labels in namespaces with those; an absent selector requires nothing.
+pub(super) fn pods(pods: Option<&Node<'_>>, namespaces: Option<&Node<'_>>) -> Read<BTreeSet<Requirement>> {
+    let read = |node: Option<&Node<'_>>, prefix: &str| {
+        node.map(|node| read(node, |key| plain(key).map(|key| format!("{prefix}{key}")))).transpose()
+    };
+    let mut requirements = read(pods, "")?.unwrap_or_default();
+    requirements.extend(read(namespaces, NAMESPACE_LABELS)?.unwrap_or_default());
+    Ok(requirements)
+}
+
+/// A key that means what it says.
+pub(super) fn plain(key: &str) -> Result<String, String> {
+    if key.is_empty() { Err("is no label".to_owned()) } else { Ok(key.to_owned()) }
+}
 
 /// The requirements of a selector. `key` translates a key as written into one of the identity labels' space, or says
 /// why it cannot.

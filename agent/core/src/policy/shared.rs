@@ -9,9 +9,14 @@ use super::{Policy, Rule};
 pub struct Policies(Arc<[Arc<Policy>]>);
 
 impl Policies {
+    /// Each of them.
+    pub fn each(&self) -> impl Iterator<Item = &Policy> {
+        self.iter().map(|policy| &**policy)
+    }
+
     /// The rules of all of them.
     pub fn rules(&self) -> impl Iterator<Item = &Rule> {
-        self.iter().flat_map(|policy| policy.rules())
+        self.each().flat_map(Policy::rules)
     }
 
     /// Where the list is: as long as there is a copy of it, no other list is there.

@@ -35,7 +35,8 @@ pub struct Lesson {
     pub ops: Vec<MapOp>,
     /// Grants that the kernel did not make.
     pub grants: Vec<Grant>,
-    /// Addresses that no name may open (loopback, link-local, multicast, unspecified).
+    /// Addresses that no name may open (loopback, link-local, multicast, unspecified), or only names under the cluster's
+    /// domain (those of the cluster).
     pub forbidden: Vec<IpAddr>,
     /// The name that was meant, if the resolver walked the search path (CASES W-A03).
     pub bare: Option<Name>,
@@ -84,7 +85,9 @@ impl State {
         let limits = self.limits;
         let cache = self.caches.entry(source.endpoint).or_insert_with(|| Cache::new(limits));
         for learned in addresses {
-            if addr(learned.address).is_forbidden_answer() {
+            if !self.world.may_open(source.name, learned.address)
+                || addr(learned.address).is_forbidden_answer()
+            {
                 lesson.forbidden.push(learned.address);
                 continue;
             }

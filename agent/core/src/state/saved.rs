@@ -39,6 +39,8 @@ pub enum SavedRole {
     Searched,
     /// [`Role::Tail`].
     Tail,
+    /// [`Role::Cluster`].
+    Cluster,
 }
 
 impl From<Role> for SavedRole {
@@ -48,6 +50,7 @@ impl From<Role> for SavedRole {
             Role::Asks => Self::Asks,
             Role::Searched => Self::Searched,
             Role::Tail => Self::Tail,
+            Role::Cluster => Self::Cluster,
         }
     }
 }
@@ -59,6 +62,7 @@ impl From<SavedRole> for Role {
             SavedRole::Asks => Self::Asks,
             SavedRole::Searched => Self::Searched,
             SavedRole::Tail => Self::Tail,
+            SavedRole::Cluster => Self::Cluster,
         }
     }
 }
@@ -121,6 +125,7 @@ mod tests {
     fn world() -> World {
         World {
             search: vec![Name::parse("ns.svc.cluster.local").expect("a name")],
+            cluster_domain: None,
             resolvers: BTreeSet::new(),
             identities: BTreeMap::new(),
             peers: BTreeMap::new(),

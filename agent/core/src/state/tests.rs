@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use egret_common::{
     grant::ticks_of_secs,
-    ids::{CLASS_QUERY_ONLY, CLASS_SEARCHED, CLASS_UNSURE, is_name_class},
+    ids::{CLASS_CLUSTER, CLASS_QUERY_ONLY, CLASS_SEARCHED, CLASS_UNSURE, is_name_class},
     maps::CONFIG_SLOW_PATTERNS,
 };
 
@@ -37,6 +37,7 @@ fn spec(allow: &[&str]) -> EndpointSpec {
 fn state(allow: &[&str]) -> State {
     let world = World {
         search: vec![Name::parse("svc.cluster.local").unwrap()],
+        cluster_domain: None,
         resolvers: BTreeSet::new(),
         identities: BTreeMap::new(),
         peers: BTreeMap::new(),
@@ -221,6 +222,43 @@ fn forbidden_answers_are_told_and_not_granted() {
     a.addresses[0].address = "169.254.169.254".parse().unwrap();
     let lesson = learn(&mut s, &a);
     assert_eq!((lesson.forbidden.len(), lesson.grants.len()), (1, 1));
+}
+
+#[test]
+fn k_a15_only_names_of_the_cluster_open_its_addresses() {
+    let patterns = ["db.shop.svc.cluster.local", "api.example", "*.shop.svc.cluster.local"];
+    let pod: IpAddr = "192.0.2.1".parse().unwrap();
+    for (allowed, asked, opens) in [
+        (&patterns[..1], "db.shop.svc.cluster.local", true),
+        (&patterns[1..2], "api.example", false),
+        (&patterns[2..], "db.shop.svc.cluster.local", true),
+        // A name that only looks like one of the cluster.
+        (&["*.evil.example"][..], "local.evil.example", false),
+    ] {
+        let mut s = state(&[]);
+        let world = World {
+            cluster_domain: Some(name("cluster.local")),
+            identities: BTreeMap::from([(pod, 300)]),
+            ..s.world.clone()
+        };
+        let wiring = Wiring::default;
+        s.update(world.clone(), vec![spec(allowed)], wiring(), NOW).unwrap();
+        let class = s.desired().name_class(&name(asked));
+        assert_eq!(class & CLASS_CLUSTER != 0, opens, "what the kernel goes by: {asked}");
+        let lesson = learn(&mut s, &answer(asked, &[], &[1]));
+        assert_eq!(
+            (lesson.grants.len(), lesson.forbidden.is_empty()),
+            (usize::from(opens), opens),
+            "{asked}"
+        );
+        // Another address, which becomes a pod's while it is known: the next policy does not open it.
+        learn(&mut s, &answer(asked, &[], &[2]));
+        let identities = BTreeMap::from([("192.0.2.2".parse().unwrap(), 300)]);
+        let world = World { identities, ..world };
+        s.update(world.clone(), vec![spec(&["nobody.example"])], wiring(), NOW).unwrap();
+        let (_, grants) = s.update(world, vec![spec(allowed)], wiring(), NOW).unwrap();
+        assert_eq!(grants.iter().any(|g| g.key.addr == addr("192.0.2.2".parse().unwrap())), opens, "{asked}");
+    }
 }
 
 #[test]

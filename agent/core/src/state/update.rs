@@ -52,7 +52,7 @@ impl State {
     ) -> Result<(Vec<MapOp>, Vec<Grant>), CompileError> {
         let world = World { seen_names: std::mem::take(&mut self.world.seen_names), ..world };
         let stepped = self.step(&world, &endpoints).and_then(|mut step| {
-            let moved = self.moved(&mut step, now)?;
+            let moved = self.moved(&world, &mut step, now)?;
             Ok((step, moved))
         });
         let (mut step, mut moved) = match stepped {
@@ -119,12 +119,13 @@ impl State {
     }
 
     /// The names that workloads know and that belong to another class now, with that class.
-    fn moved(&mut self, step: &mut Step, now: GrantTime) -> Result<Vec<Grant>, CompileError> {
+    fn moved(&mut self, world: &World, step: &mut Step, now: GrantTime) -> Result<Vec<Grant>, CompileError> {
         let Some(index) = &step.index else { return Ok(Vec::new()) };
         let mut classes: BTreeMap<&Name, Option<ClassId>> = BTreeMap::new();
         let mut grants = Vec::new();
         for (endpoint, cache) in &self.caches {
-            for (name, address, expires) in cache.iter().filter(|(.., expires)| *expires > now) {
+            let alive = cache.iter().filter(|(.., expires)| *expires > now);
+            for (name, address, expires) in alive.filter(|(name, ip, _)| world.may_open(name, *ip)) {
                 let class = *classes.entry(name).or_insert_with(|| {
                     let key = moved(name, &self.compiled.index, index)?;
                     Some(self.book.class_id(key))

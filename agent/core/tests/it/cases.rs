@@ -14,7 +14,7 @@ use egret_core::{
     compile::{Book, Compiled, EndpointSpec, NamesAsk, World, addr, compile},
     desired::{Desired, View, diff},
     dns::lifetime::Lifetime,
-    eval::{KnownName, Situation, Verdict, eval, eval_query},
+    eval::{KnownName, Objects, Situation, Verdict, eval, eval_query},
     names::Name,
     policy::{Policy, cilium},
 };
@@ -34,6 +34,7 @@ impl Bench {
         let search: Vec<Name> = search.iter().map(|s| Name::parse(s).unwrap()).collect();
         let world = World {
             search: search.clone(),
+            cluster_domain: None,
             resolvers: BTreeSet::from(["10.7.0.53:53".parse().unwrap()]),
             identities: BTreeMap::new(),
             peers: BTreeMap::new(),
@@ -96,6 +97,7 @@ impl Bench {
             names: &names,
             proto,
             port: port.parse().unwrap(),
+            objects: Objects::NONE,
         };
         let want = want.map_or_else(Verdict::Deny, |()| Verdict::Allow);
         assert_eq!(eval(&self.policies, &s), want, "text: {to}");

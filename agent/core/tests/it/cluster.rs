@@ -11,7 +11,7 @@ use egret_core::{
     compile::{Book, Compiled, EndpointSpec, NamesAsk, World, addr, compile},
     desired::View,
     dns::lifetime::Lifetime,
-    eval::{Situation, Verdict, eval},
+    eval::{Objects, Situation, Verdict, eval},
     identity::{Identity, NamedPorts},
     labels::{Labels, NAMESPACE_LABELS, POD_NAMESPACE},
     policy::{self, Policy},
@@ -152,6 +152,7 @@ impl Judge {
         let known = cluster.outside.iter().filter(|(_, id)| **id != 2).map(|(ip, id)| (*ip, *id));
         let world = World {
             search: Vec::new(),
+            cluster_domain: None,
             resolvers: Default::default(),
             identities: addresses.chain(known).collect(),
             peers: pods.iter().map(|(_, id, _)| (id.number, Arc::new(id.clone()))).collect(),
@@ -214,7 +215,11 @@ impl Judge {
         };
         let identity = pod.map_or_else(|| self.outside[&remote], |pod| pod.number);
         let own_ports = &own.ports;
-        eval(policies, &Situation { direction, remote, identity, pod, own_ports, names: &[], proto, port })
+        let objects = Objects::NONE;
+        eval(
+            policies,
+            &Situation { direction, remote, identity, pod, own_ports, names: &[], proto, port, objects },
+        )
     }
 
     fn by_maps(&self, index: usize, remote: IpAddr, direction: Direction, proto: u8, port: u16) -> Verdict {

@@ -3,6 +3,7 @@
 mod advice;
 mod files;
 mod pods;
+mod references;
 mod services;
 
 use std::net::IpAddr;
@@ -87,7 +88,8 @@ fn full(object: &str) -> (String, String) {
     let (namespace, name) = name.split_once('/').unwrap_or(("default", name));
     let api = match kind {
         "EndpointSlice" => "discovery.k8s.io/v1",
-        "CiliumNetworkPolicy" => "cilium.io/v2",
+        "CiliumNetworkPolicy" | "CiliumCIDRGroup" => "cilium.io/v2",
+        "ClusterNetworkPolicy" => "policy.networking.k8s.io/v1alpha2",
         "NetworkPolicy" => "networking.k8s.io/v1",
         _ => "v1",
     };

@@ -1,20 +1,24 @@
 //! Random policies and random probes: the reading of the text (`eval`), and `decide` over the compiled maps, agree.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use crate::support::{Probe, any_policies, any_probe, identities, own_ports, pods, search};
 use egret_common::{
     decide::{Question, decision_of, may_ask},
     grant,
-    maps::{GrantKey, Grants},
+    maps::{COOKIE_DNS, GrantKey, Grants},
     verdict::DropReason,
 };
 use egret_core::{
     compile::{Book, Compiled, EndpointSpec, NamesAsk, World, addr, compile},
     desired::View,
     dns::lifetime::Lifetime,
-    eval::{KnownName, Situation, Verdict, eval, eval_query, mentioned},
-    policy::Policy,
+    eval::{KnownName, Objects, Situation, Verdict, decided_by, eval, eval_query, mentioned},
+    identity::{Identity, NamedPorts},
+    policy::{Policy, Rule},
 };
 use proptest::prelude::*;
 
@@ -23,6 +27,7 @@ const NOW: u32 = 1_000_000;
 fn world(names_ask: NamesAsk) -> World {
     World {
         search: search(),
+        cluster_domain: None,
         resolvers: BTreeSet::new(),
         identities: identities(),
         peers: pods(),
@@ -36,8 +41,14 @@ fn spec(policies: &[Policy]) -> EndpointSpec {
     EndpointSpec { id: 1, identity: 0, flags: 0, lifetime, ports: own_ports(), policies }
 }
 
-/// What the maps say, given what the workload was told.
-fn by_maps(compiled: &Compiled, book: &mut Book, probe: &Probe, known: &[KnownName]) -> Verdict {
+/// What the maps say, given what the workload was told; and the rule that decided, if one of the Admin or Baseline tier
+/// did.
+fn by_maps(
+    compiled: &Compiled,
+    book: &mut Book,
+    probe: &Probe,
+    known: &[KnownName],
+) -> (Verdict, Option<Rule>) {
     let mut slots = [0; 8];
     for (slot, k) in slots.iter_mut().zip(known) {
         let class = book.class_id(compiled.index.classify(&k.name));
@@ -52,28 +63,37 @@ fn by_maps(compiled: &Compiled, book: &mut Book, probe: &Probe, known: &[KnownNa
         proto: probe.proto,
         port: probe.port,
     };
-    match decision_of(&view, &compiled.desired.endpoints[&1], &question).reason() {
-        None => Verdict::Allow,
-        Some(reason) => Verdict::Deny(reason),
+    let decision = decision_of(&view, &compiled.desired.endpoints[&1], &question);
+    let by_tier = decision.cookie & !COOKIE_DNS >= 1 << 28;
+    let rule = book.rule(decision.cookie).map(|(_, rule)| rule.clone());
+    assert!(!by_tier || rule.is_some(), "a rank names a rule");
+    (decision.reason().map_or(Verdict::Allow, Verdict::Deny), rule.filter(|_| by_tier))
+}
+
+fn situation<'a>(
+    probe: &Probe,
+    known: &'a [KnownName],
+    pods: &'a BTreeMap<u32, Arc<Identity>>,
+    own_ports: &'a NamedPorts,
+) -> Situation<'a> {
+    let identity = identities().get(&probe.remote.to_canonical()).copied().unwrap_or(2);
+    Situation {
+        direction: probe.direction,
+        remote: probe.remote,
+        identity,
+        pod: pods.get(&identity).map(|pod| &**pod),
+        own_ports,
+        names: known,
+        proto: probe.proto,
+        port: probe.port,
+        objects: Objects::NONE,
     }
 }
 
-fn by_text(policies: &[Policy], probe: &Probe, known: &[KnownName]) -> Verdict {
-    let (ids, pods) = (identities(), pods());
-    let identity = ids.get(&probe.remote.to_canonical()).copied().unwrap_or(2);
-    eval(
-        policies,
-        &Situation {
-            direction: probe.direction,
-            remote: probe.remote,
-            identity,
-            pod: pods.get(&identity).map(|pod| &**pod),
-            own_ports: &own_ports(),
-            names: known,
-            proto: probe.proto,
-            port: probe.port,
-        },
-    )
+fn by_text(policies: &[Policy], probe: &Probe, known: &[KnownName]) -> (Verdict, Option<Rule>) {
+    let (pods, own_ports) = (pods(), own_ports());
+    let s = situation(probe, known, &pods, &own_ports);
+    (eval(policies, &s), decided_by(policies, &s).cloned())
 }
 
 fn compiled(policies: &[Policy], probes: &[Probe], book: &mut Book) -> Compiled {
@@ -154,8 +174,11 @@ fn the_probes_reach_every_reason() {
         let policies = any_policies().new_tree(&mut runner).unwrap().current();
         let probe = any_probe().new_tree(&mut runner).unwrap().current();
         let known = granted(&policies, &probe);
-        let verdict = by_text(&policies, &probe, &known);
+        let (verdict, rule) = by_text(&policies, &probe, &known);
         *seen.entry(format!("{verdict:?}")).or_insert(0) += 1;
+        if rule.is_some() {
+            *seen.entry(format!("{verdict:?} by tier")).or_insert(0) += 1;
+        }
     }
     use DropReason::*;
     for reason in [NoRule, DenyRule, NameUnresolved, NameExpired, NamePortMismatch] {
@@ -163,4 +186,5 @@ fn the_probes_reach_every_reason() {
         assert!(count >= 10, "{reason:?} only {count} times: {seen:?}");
     }
     assert!(seen["Allow"] >= 100, "{seen:?}");
+    assert!(seen["Allow by tier"] >= 40 && seen["Deny(DenyRule) by tier"] >= 40, "{seen:?}");
 }

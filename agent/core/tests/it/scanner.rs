@@ -142,6 +142,7 @@ proptest! {
     fn n_a01_the_kernels_look_up_and_the_tables_agree(policies in crate::support::any_policies(), names in vec(crate::support::any_name(), 24)) {
         let world = World {
             search: crate::support::search(),
+            cluster_domain: None,
             resolvers: BTreeSet::new(),
             identities: crate::support::identities(),
             peers: Default::default(),

@@ -74,6 +74,7 @@ impl Model {
     fn new() -> Self {
         let world = World {
             search: search(),
+            cluster_domain: None,
             resolvers: BTreeSet::from(["10.0.0.53:53".parse().unwrap()]),
             identities: identities(),
             peers: pods(),
@@ -112,7 +113,10 @@ impl Model {
                 };
             }
             Event::Query(_) => {}
-            Event::Search(count) => self.world.search = search().into_iter().take(*count).collect(),
+            Event::Search(count) => {
+                self.world.search = search().into_iter().take(*count).collect();
+                self.world.cluster_domain = search().into_iter().nth(*count);
+            }
         }
     }
 
@@ -219,7 +223,7 @@ impl Churn {
             ..Pod::default()
         };
         let key = Key::new(Kind::Pod, "x", &format!("p{n}"));
-        self.cluster.apply(Change::Put(Object { key, body: Body::Pod(pod) }));
+        self.cluster.apply(Change::Put(Box::new(Object { key, body: Body::Pod(pod) })));
     }
 
     fn put_policy(&mut self, text: &str) {
@@ -227,7 +231,7 @@ impl Churn {
         assert!(!loaded.has_errors(), "{text}\n{:?}", loaded.diagnostics);
         let name = loaded.policies[0].origin().name.clone();
         let key = Key::new(Kind::CiliumNetworkPolicy, "x", &name);
-        self.cluster.apply(Change::Put(Object { key, body: Body::Policies(loaded.policies) }));
+        self.cluster.apply(Change::Put(Box::new(Object { key, body: Body::Policies(loaded.policies) })));
     }
 
     fn follow(&mut self) {

@@ -12,7 +12,7 @@ use egret_core::{
     identity::{Identity, NamedPorts},
     labels::{Condition, Labels, Requirement, Selector},
     names::{Name, Pattern},
-    policy::{CidrPeer, Effect, Entity, Isolation, Origin, Peers, Policy, Rule, Subject},
+    policy::{CidrPeer, Effect, Entity, Isolation, Origin, Peers, Policy, Rule, Standing, Subject, Tier},
     ports::{PortRange, PortSpec, Ports, Proto},
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
@@ -234,22 +234,56 @@ fn any_rule() -> impl Strategy<Value = Rule> {
     )
 }
 
+/// A rule of a ClusterNetworkPolicy: names only where the Admin tier accepts.
+fn any_tier_rule(tier: Tier) -> impl Strategy<Value = Rule> {
+    let effect = select(&[Effect::Allow, Effect::Allow, Effect::Deny, Effect::Deny, Effect::Pass][..]);
+    (any_rule(), effect).prop_filter_map("names are opened by Admin", move |(rule, effect)| {
+        match rule.peers {
+            Peers::Names(_) if tier == Tier::Admin => Some(rule),
+            Peers::Names(_) => None,
+            _ => Some(Rule { effect, dns: None, ..rule }),
+        }
+    })
+}
+
+fn any_tier_policy() -> impl Strategy<Value = Policy> {
+    (select(&[Tier::Admin, Tier::Admin, Tier::Baseline][..]), 0..3u16).prop_flat_map(|(tier, priority)| {
+        vec(any_tier_rule(tier), 0..5).prop_map(move |rules| {
+            Policy::tiered(origin(0), Subject::This, Standing { tier, priority }, rules)
+        })
+    })
+}
+
+/// Policies of all tiers in any order; none has the name of another.
 pub(crate) fn any_policies() -> impl Strategy<Value = Vec<Policy>> {
-    let isolation = prop_oneof![6 => Just(true), 1 => Just(false)];
-    let policy = (vec(any_rule(), 0..5), isolation, any::<bool>(), 0..100u32).prop_map(
-        |(rules, egress, ingress, n)| {
-            Policy::new(origin(n), Subject::This, Isolation { egress, ingress }, rules)
-        },
-    );
-    vec(policy, 1..4)
+    let isolation = prop_oneof![3 => Just(true), 1 => Just(false)];
+    let normal = (vec(any_rule(), 0..5), isolation, any::<bool>()).prop_map(|(rules, egress, ingress)| {
+        Policy::new(origin(0), Subject::This, Isolation { egress, ingress }, rules)
+    });
+    let any = prop_oneof![1 => normal.boxed(), 1 => any_tier_policy().boxed()];
+    (vec(any, 1..5), vec(0..1000u32, 5)).prop_map(|(policies, names)| {
+        let named = |(i, p): (usize, Policy)| renamed(&p, origin(names[i] * 10 + i as u32));
+        policies.into_iter().enumerate().map(named).collect()
+    })
+}
+
+fn renamed(policy: &Policy, origin: Origin) -> Policy {
+    let (subject, rules) = (policy.subject().clone(), policy.rules().to_vec());
+    match policy.standing().tier {
+        Tier::Normal => Policy::new(origin, subject, policy.isolates(), rules),
+        _ => Policy::tiered(origin, subject, policy.standing(), rules),
+    }
 }
 
 fn origin(n: u32) -> Origin {
     Origin { kind: "Test".into(), namespace: None, name: format!("p{n}") }
 }
 
-/// The same policy as one object per rule.
+/// The same policy as one object per rule, where their order means nothing.
 pub(crate) fn one_rule_each(policy: &Policy) -> Vec<Policy> {
+    if policy.standing().tier != Tier::Normal {
+        return vec![policy.clone()];
+    }
     let alone =
         |rules| Policy::new(policy.origin().clone(), policy.subject().clone(), policy.isolates(), rules);
     let mut out: Vec<Policy> = policy.rules().iter().map(|r| alone(vec![r.clone()])).collect();

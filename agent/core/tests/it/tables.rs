@@ -55,7 +55,8 @@ struct PodRow {
 struct Step {
     #[serde(default)]
     delete: Vec<String>,
-    /// Specs, with `np: NAMESPACE/NAME`, `cnp: NAMESPACE/NAME` or `ccnp: NAME` beside their fields.
+    /// Specs, with `np: NAMESPACE/NAME`, `cnp: NAMESPACE/NAME`, `ccnp: NAME` or `kcnp: NAME` (ClusterNetworkPolicy) beside
+    /// their fields.
     #[serde(default)]
     apply: Vec<Mapping>,
     #[serde(default)]
@@ -154,9 +155,10 @@ fn object(spec: &Mapping) -> String {
         ("np", "networking.k8s.io/v1", "NetworkPolicy"),
         ("cnp", "cilium.io/v2", "CiliumNetworkPolicy"),
         ("ccnp", "cilium.io/v2", "CiliumClusterwideNetworkPolicy"),
+        ("kcnp", "policy.networking.k8s.io/v1alpha2", "ClusterNetworkPolicy"),
     ];
     let found = kinds.iter().find_map(|(key, api, kind)| Some((spec.remove(*key)?, api, kind)));
-    let (name, api, kind) = found.expect("np, cnp or ccnp");
+    let (name, api, kind) = found.expect("np, cnp, ccnp or kcnp");
     let name = name.as_str().unwrap();
     let metadata = match name.split_once('/') {
         Some((namespace, name)) => format!("{{namespace: {namespace}, name: {name}}}"),
@@ -295,6 +297,12 @@ fn k_upstream_titles() {
 #[test]
 fn k_public_recipes() {
     assert!(run(include_str!("../tables/recipes.yaml")) > 10_000);
+}
+
+#[test]
+fn k_conformance_of_cluster_network_policy() {
+    let probes = run(include_str!("../tables/tiers.yaml"));
+    assert!(probes > 25_000, "{probes}");
 }
 
 #[test]

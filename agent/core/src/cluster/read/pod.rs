@@ -6,12 +6,12 @@ use super::{
     super::object::{Node, Phase, Pod},
     field::{Field, Read},
 };
-use crate::{identity::NamedPorts, labels::Labels};
+use crate::{identity::NamedPorts, labels::Labels, names::Name, tuning::ANNOTATIONS};
 
-/// Annotations that Egret reads.
-const ANNOTATIONS: &str = "egret.dev/";
 /// What admission writes if a pod names no service account.
 const SERVICE_ACCOUNT: &str = "default";
+/// Of static pods.
+const STATIC: &str = "kubernetes.io/config.hash";
 /// Shape of the API's times: whole seconds, UTC.
 const TIME: &str = "0000-00-00T00:00:00Z";
 
@@ -19,11 +19,16 @@ const TIME: &str = "0000-00-00T00:00:00Z";
 pub(super) fn pod(root: &Field<'_>) -> Read<Pod> {
     let (metadata, spec, status) = (root.get("metadata")?, root.get("spec")?, root.get("status")?);
     let mut annotations = metadata.get("annotations")?.labels()?;
+    // A pod that the kubelet read from a file goes by the file's hash on the node; the API has another uid for it.
+    let uid = match annotations.remove(STATIC) {
+        Some(hash) => hash,
+        None => metadata.get("uid")?.text_or_empty()?,
+    };
     annotations.retain(|key, _| key.starts_with(ANNOTATIONS));
     let node = spec.get("nodeName")?.text_or_empty()?;
     let account = spec.get("serviceAccountName")?.text_or_empty()?;
     let mut pod = Pod {
-        uid: metadata.get("uid")?.text_or_empty()?,
+        uid,
         created: time(&metadata.get("creationTimestamp")?)?,
         labels: metadata.get("labels")?.labels()?,
         annotations,
@@ -37,6 +42,10 @@ pub(super) fn pod(root: &Field<'_>) -> Read<Pod> {
     pod.ips.extend(status.get("podIP")?.address()?);
     for item in status.get("podIPs")?.items()? {
         pod.ips.extend(item.get("ip")?.address()?);
+    }
+    for item in spec.get("dnsConfig")?.get("searches")?.items()? {
+        let name = Name::parse(item.need_text()?).map_err(|error| item.problem(error))?;
+        pod.searches.insert(name);
     }
     Ok(pod)
 }

@@ -11,7 +11,7 @@ use super::{ClassKey, Member, NameBook, Role};
 use crate::names::{Kind, Name, Pattern};
 
 /// What one ending of a name is a reason for.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct End {
     /// For names with exactly one label more than whole ones in the ending.
     one: ClassKey,
@@ -20,7 +20,7 @@ struct End {
 }
 
 /// All patterns in force, sorted by how a name finds them.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NameIndex {
     exact: BTreeMap<Name, ClassKey>,
     /// By reversed text; the empty one ends every name.
@@ -29,8 +29,13 @@ pub struct NameIndex {
 }
 
 impl NameIndex {
-    /// Sorts patterns in, each also with every search domain appended. True: some rule opens the pattern's names.
-    pub fn new<'a>(patterns: impl IntoIterator<Item = (&'a Pattern, bool)>, search: &[Name]) -> Self {
+    /// Sorts patterns in, each also with every search domain appended. True: some rule opens the pattern's names. Names
+    /// under the cluster's own domain are classes of their own.
+    pub fn new<'a>(
+        patterns: impl IntoIterator<Item = (&'a Pattern, bool)>,
+        search: &[Name],
+        cluster_domain: Option<&Name>,
+    ) -> Self {
         let mut index = Self::default();
         for (pattern, opens) in patterns {
             let role = if opens { Role::Opens } else { Role::Asks };
@@ -38,6 +43,12 @@ impl NameIndex {
             for expanded in search.iter().filter_map(|domain| pattern.below(domain)) {
                 index.add(&expanded, Member { pattern: pattern.clone(), role: Role::Searched });
             }
+        }
+        let below = |domain: &Name| Pattern::domain_name(&format!("*.{domain}")).ok();
+        if let Some(pattern) = cluster_domain.and_then(below)
+            && index != Self::default()
+        {
+            index.add(&pattern, Member { pattern: pattern.clone(), role: Role::Cluster });
         }
         index
     }

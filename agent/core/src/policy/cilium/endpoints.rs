@@ -97,7 +97,7 @@ fn reserved(node: &Node<'_>, requirements: &BTreeSet<Requirement>) -> Read<Entit
 }
 
 /// A label's key without its source. Labels of other sources belong to nothing that Egret sees.
-fn key(text: &str) -> Result<String, String> {
+pub(super) fn key(text: &str) -> Result<String, String> {
     let bare = match text.split_once(':') {
         None => text,
         Some(("k8s" | "any", bare)) => bare,

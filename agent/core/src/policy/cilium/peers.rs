@@ -1,4 +1,4 @@
-//! The peers of a rule: one field at most.
+//! The peers of a rule: one field at most. Those that name other objects are read in `references`.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::{
         load::{Context, Mode},
         reader::{Fields, Node, Read},
     },
-    endpoints,
+    endpoints, references,
 };
 use crate::{
     names::{Pattern, PatternError},
@@ -20,7 +20,8 @@ use crate::{
 /// Peers and the field that they were read from.
 #[derive(Debug)]
 pub(super) struct ReadPeers<'a> {
-    /// One, but for selectors of both pods and reserved identities, which are two kinds.
+    /// One, but for selectors of both pods and reserved identities, and for both networks and groups of them, which are
+    /// two kinds.
     pub(super) kinds: Vec<Peers>,
     pub(super) node: Option<Node<'a>>,
 }
@@ -34,21 +35,23 @@ pub(super) fn read<'a>(
 ) -> Read<ReadPeers<'a>> {
     let egress = direction == Direction::Egress;
     let word = if egress { "to" } else { "from" };
-    fields.refuse(&[
-        &format!("{word}Services"),
-        &format!("{word}Nodes"),
-        &format!("{word}Groups"),
-        &format!("{word}Requires"),
-    ])?;
+    fields.refuse(&[&format!("{word}Groups"), &format!("{word}Requires")])?;
+    if context.mode == Mode::Workload {
+        fields.refuse(&[&format!("{word}Services"), &format!("{word}Nodes")])?;
+    }
     let ported = fields.has("toPorts") || fields.has("icmps");
     let mut found: Option<ReadPeers<'a>> = None;
-    for kind in ["FQDNs", "Endpoints", "CIDR", "CIDRSet", "Entities"] {
+    for kind in ["FQDNs", "Endpoints", "CIDR", "CIDRSet", "Entities", "Nodes", "Services"] {
         let Some(node) = fields.take(&format!("{word}{kind}"))? else { continue };
         if let Some(ReadPeers { node: Some(other), .. }) = &found {
             return Err(node.problem(format!("cannot be combined with `{}` in one rule", other.path())));
         }
         let kinds = match (kind, context.mode) {
             ("Endpoints", Mode::Cluster) => endpoints::peers(&node, context)?,
+            ("CIDRSet", _) => read_cidr_sets(&node, context.mode)?,
+            ("Nodes", _) => references::nodes(&node)?,
+            ("Services", _) if egress => references::services(&node)?,
+            ("Services", _) => return Err(node.problem("unknown field")),
             _ => vec![read_kind(kind, &node, egress, effect)?],
         };
         found = Some(ReadPeers { kinds, node: Some(node) });
@@ -72,7 +75,6 @@ fn read_kind(kind: &str, node: &Node<'_>, egress: bool, effect: Effect) -> Read<
         }
         "Endpoints" => Err(node.problem("not enforced by Egret: there are no pods for `egret run`")),
         "CIDR" => Ok(Peers::Cidrs(items.iter().map(read_cidr).collect::<Read<_>>()?)),
-        "CIDRSet" => Ok(Peers::Cidrs(items.iter().map(read_cidr_set).collect::<Read<_>>()?)),
         _ => Ok(Peers::Entities(items.iter().map(read_entity).collect::<Read<BTreeSet<_>>>()?)),
     }
 }
@@ -118,9 +120,29 @@ fn read_net(node: &Node<'_>) -> Read<ipnet::IpNet> {
     parse_net(text).ok_or_else(|| node.problem(format!("`{}` is no address and no CIDR", short(text))))
 }
 
-fn read_cidr_set(node: &Node<'_>) -> Read<CidrPeer> {
-    let mut fields = node.fields()?;
-    fields.refuse(&["cidrGroupRef", "cidrGroupSelector"])?;
+fn read_cidr_sets(node: &Node<'_>, mode: Mode) -> Read<Vec<Peers>> {
+    let (mut nets, mut groups) = (Vec::new(), BTreeSet::new());
+    for item in node.list()? {
+        let mut fields = item.fields()?;
+        if mode == Mode::Workload {
+            fields.refuse(&["cidrGroupRef", "cidrGroupSelector"])?;
+        }
+        match references::cidr_group(&item, &mut fields)? {
+            Some(group) => drop(groups.insert(group)),
+            None => nets.push(read_cidr_set(&mut fields)?),
+        }
+        fields.finish()?;
+    }
+    let mut kinds = Vec::new();
+    kinds.extend((!nets.is_empty()).then_some(Peers::Cidrs(nets)));
+    kinds.extend((!groups.is_empty()).then_some(Peers::Objects(groups)));
+    if kinds.is_empty() {
+        kinds.push(Peers::Nobody);
+    }
+    Ok(kinds)
+}
+
+fn read_cidr_set(fields: &mut Fields<'_>) -> Read<CidrPeer> {
     let net = read_net(&fields.need("cidr")?)?;
     let mut except = Vec::new();
     for item in fields.take("except")?.map(|n| n.list()).transpose()?.unwrap_or_default() {
@@ -130,7 +152,6 @@ fn read_cidr_set(node: &Node<'_>) -> Read<CidrPeer> {
         }
         except.push(inner);
     }
-    fields.finish()?;
     Ok(CidrPeer { net, except, pods: false })
 }
 

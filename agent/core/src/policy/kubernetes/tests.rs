@@ -209,7 +209,10 @@ fn n_a03_every_bad_rule_is_told() {
 fn other_kinds_and_versions_are_named() {
     let first = |text: &str| parse(text).diagnostics[0].to_string();
     let pod = first("apiVersion: v1\nkind: Pod\nmetadata: {name: t}");
-    assert!(pod.contains("apiVersion: `v1` is not supported; expected networking.k8s.io/v1 or"), "{pod}");
+    assert!(
+        pod.contains("apiVersion: `v1` is not supported; expected networking.k8s.io/v1, cilium.io/v2 or"),
+        "{pod}"
+    );
     let ingress = first("apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: t}");
     assert!(ingress.contains("kind: `Ingress` is not supported"), "{ingress}");
     let mixed = format!(

@@ -8,7 +8,7 @@ use proptest::{collection::btree_set, prelude::*, sample::select};
 use super::*;
 use crate::{
     compile::NamesAsk,
-    eval::{KnownName, Situation, Verdict, eval, eval_query},
+    eval::{KnownName, Objects, Situation, Verdict, eval, eval_query},
     policy::{Policy, cilium},
 };
 
@@ -104,6 +104,7 @@ fn s_a02_nothing_used_is_a_policy_that_opens_nothing() {
         names: &[],
         proto: 6,
         port: 443,
+        objects: Objects::NONE,
     };
     assert!(matches!(eval(&[policy], &s), Verdict::Deny(_)));
 }
@@ -142,7 +143,7 @@ proptest! {
                 UsedPeer::Name(name) => ("198.51.100.1".parse().unwrap(), vec![KnownName { name: name.clone(), expired: false }]),
             };
             let own_ports = BTreeMap::new();
-            let s = Situation { direction: Direction::Egress, remote, identity: 2, pod: None, own_ports: &own_ports, names: &names, proto: probe.proto.number(), port: probe.port };
+            let s = Situation { direction: Direction::Egress, remote, identity: 2, pod: None, own_ports: &own_ports, names: &names, proto: probe.proto.number(), port: probe.port, objects: Objects::NONE };
             prop_assert_eq!(eval(&policy, &s) == Verdict::Allow, uses.contains(probe), "{:?}", probe);
             if let UsedPeer::Name(name) = &probe.peer {
                 let known = uses.iter().any(|u| u.peer == probe.peer);

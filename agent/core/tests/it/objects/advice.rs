@@ -118,3 +118,94 @@ fn n_a01_depth_of_a_star() {
         ["*.a.example", "*.b.example"]
     );
 }
+
+#[test]
+fn objects_that_are_not_there() {
+    let open = "{toEntities: [all]}";
+    let rules = "{toServices: [{k8sService: {serviceName: db, namespace: shop}}]}, {toCIDRSet: [{cidrGroupRef: vpn}]}, \
+        {toNodes: [{matchLabels: {role: cp}}]}";
+    let policy = policy("x", &format!("{open}, {rules}"));
+    let told = |objects: &[&str]| {
+        let found = advice(&[&[policy.as_str()], objects].concat());
+        found.iter().map(|d| d.split("spec.").nth(1).unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let until = "the rule means nobody by it until there is one";
+    assert_eq!(
+        told(&[]),
+        [
+            format!("egress[1]: there is no Service db in namespace shop: {until}"),
+            format!("egress[2]: there is no CiliumCIDRGroup vpn: {until}"),
+            format!("egress[3]: there is no node with labels role=cp: {until}"),
+        ]
+    );
+    let there = [
+        "Service shop/db: {spec: {}}",
+        "CiliumCIDRGroup vpn: {spec: {externalCIDRs: [10.0.0.0/8]}}",
+        "Node n2: {labels: {role: cp}} | {status: {}}",
+    ];
+    assert_eq!(told(&there), [] as [&str; 0]);
+    assert_eq!(told(&there[..2]).len(), 1);
+}
+
+fn tiered(name: &str, tier: &str, priority: u16, egress: &str) -> String {
+    format!(
+        "ClusterNetworkPolicy {name}: {{spec: {{tier: {tier}, priority: {priority}, subject: {{namespaces: {{}}}}, \
+         egress: [{egress}]}}}}"
+    )
+}
+
+#[test]
+fn equal_priorities_name_both() {
+    let a = tiered("a", "Admin", 5, "");
+    assert_eq!(
+        advice(&[&a, &tiered("b", "Admin", 5, ""), &tiered("c", "Admin", 5, "")]),
+        [
+            "warning: ClusterNetworkPolicy/b: spec.priority: has the priority 5 of ClusterNetworkPolicy/a in the same tier: \
+             that one is asked first, by its name",
+            "warning: ClusterNetworkPolicy/c: spec.priority: has the priority 5 of ClusterNetworkPolicy/b in the same tier: \
+             that one is asked first, by its name",
+        ]
+    );
+    assert_eq!(advice(&[&a, &tiered("b", "Baseline", 5, ""), &tiered("c", "Admin", 6, "")]), [] as [&str; 0]);
+}
+
+#[test]
+fn r_a04_names_of_the_admin_tier() {
+    let pod = "Pod x: {labels: {app: x}} | {spec: {nodeName: n1}}";
+    let names = "{action: Accept, to: [{domainNames: [a.example]}]}";
+    let deny = "{action: Deny, to: [{networks: [0.0.0.0/0, '::/0']}]}";
+    let dns = "{action: Accept, to: [{pods: {podSelector: {matchLabels: {k8s-app: dns}}}}], \
+        protocols: [{udp: {destinationPort: {number: 53}}}, {udp: {destinationPort: {number: 5353}}}]}";
+    let check = |rules: &[&str], want: bool| {
+        let policy = tiered("names", "Admin", 0, &rules.join(", "));
+        for cluster in [&[pod, DNS, DNS_POD][..], &[]] {
+            let found = advice(&[cluster, &[policy.as_str()]].concat());
+            let told = found.iter().any(|d| {
+                d.contains("spec.egress") && d.contains("names without a rule that lets DNS through")
+            });
+            assert_eq!(told, want, "{rules:?} {found:?}");
+        }
+    };
+    check(&[names], false);
+    check(&[names, deny], true);
+    check(&[deny, dns, names], true);
+    check(&[dns, names, deny], false);
+    // What comes after Admin decides where Admin passes.
+    let pass = "{action: Pass, to: [{networks: [0.0.0.0/0]}]}";
+    check(&[names, pass, deny], false);
+    let closed = "NetworkPolicy x: {spec: {podSelector: {}, policyTypes: [Egress]}}";
+    let found = advice(&[pod, DNS, DNS_POD, closed, &tiered("names", "Admin", 0, &[names, pass].join(", "))]);
+    assert!(found[0].contains("Pod/default/x cannot resolve them: no rule allows"), "{found:?}");
+    let baseline = tiered("base", "Baseline", 0, deny);
+    assert_eq!(advice(&[pod, DNS, DNS_POD, &baseline, &tiered("names", "Admin", 0, names)]).len(), 1);
+}
+
+#[test]
+fn k_a09_only_host_network_of_a_cluster_network_policy() {
+    let host = "Pod a: {labels: {app: x}} | {spec: {nodeName: n1, hostNetwork: true}}";
+    let found = advice(&[host, &tiered("p", "Admin", 0, "")]);
+    assert!(
+        found[0].ends_with("such as Pod/default/a: a ClusterNetworkPolicy is never about those"),
+        "{found:?}"
+    );
+}

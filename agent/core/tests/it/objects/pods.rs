@@ -3,7 +3,11 @@
 use std::collections::BTreeSet;
 
 use egret_core::cluster::{Change, Cluster, Resolved, read};
+use egret_core::dns::lifetime::Lifetime;
 use egret_core::identity::IdentityBook;
+use egret_core::names::Name;
+use egret_core::policy::{Entity, Peers};
+use egret_core::tuning::Lifetimes;
 use proptest::{collection::vec, prelude::*};
 
 use super::{Lab, full};
@@ -219,6 +223,74 @@ fn the_api_server_is_where_its_endpoints_are() {
 }
 
 #[test]
+fn the_entities_mean_the_api_server_wherever_it_runs() {
+    let slice = |ip: &str| {
+        let labels = "{labels: {kubernetes.io/service-name: kubernetes}}";
+        format!(
+            "EndpointSlice kubernetes: {labels} | {{endpoints: [{{addresses: [{ip}]}}], ports: [{{port: 6443}}]}}"
+        )
+    };
+    for (ip, entity, host, api, remote) in [
+        ("192.0.2.3", "kube-apiserver", false, true, false),
+        ("192.0.2.1", "kube-apiserver", true, true, false),
+        ("192.0.2.2", "kube-apiserver", false, true, false),
+        ("192.0.2.3", "remote-node", false, false, true),
+        ("192.0.2.2", "remote-node", false, true, true),
+        ("192.0.2.1", "remote-node", false, false, true),
+        ("192.0.2.1", "world", false, false, false),
+    ] {
+        let policy = format!("CiliumNetworkPolicy p: {{spec: {{egress: [{{toEntities: [{entity}]}}]}}}}");
+        let mut lab =
+            with_nodes(&[&slice(ip), &policy, "Pod p: {labels: {app: p}} | {spec: {nodeName: n1}}"]);
+        let pod = lab.local("p").unwrap();
+        let Peers::Entities(meant) = &pod.policies[0].rules()[0].peers else { panic!("no entities") };
+        let means = [Entity::Host, Entity::KubeApiserver, Entity::RemoteNode].map(|e| meant.contains(&e));
+        assert_eq!(means, [host, api, remote], "{entity} with the API server at {ip}");
+    }
+}
+
+#[test]
+fn search_domains_are_those_of_the_cluster_and_the_pods_own() {
+    let mut lab = Lab::new(&[
+        "Pod shop/p: {labels: {app: p}} | {spec: {nodeName: n1, dnsConfig: {searches: [corp.example]}}}",
+    ]);
+    let search = lab.local("p").unwrap().search(&Name::parse("c.test").unwrap());
+    let shown: Vec<&str> = search.iter().map(Name::as_str).collect();
+    assert_eq!(shown, ["c.test", "corp.example", "shop.svc.c.test", "svc.c.test"]);
+}
+
+#[test]
+fn annotations_that_cannot_be_read_are_told_and_lose_no_pod() {
+    let mut lab = Lab::default();
+    let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, annotations: {egret.dev/audit: maybe}}\nspec: {nodeName: n1}";
+    for change in lab.source.update("f", text) {
+        lab.cluster.apply(change);
+    }
+    let told: Vec<String> = lab.source.diagnostics().iter().map(|(_, d)| d.to_string()).collect();
+    let want = "warning: Pod/default/p: metadata.annotations[egret.dev/audit]: `maybe` is neither true nor false; ignored";
+    assert_eq!(told, [want]);
+    assert!(lab.local("p").is_some());
+}
+
+#[test]
+fn t_a02_policies_carry_lifetimes() {
+    let policy = |value: &str| {
+        format!(
+            "CiliumNetworkPolicy p: {{annotations: {{egret.dev/grace: {value}, other: 7}}}} | {{spec: {{egress: [{{}}]}}}}"
+        )
+    };
+    let mut lab = Lab::new(&[&policy("'7'"), "Pod p: {labels: {app: p}} | {spec: {nodeName: n1}}"]);
+    let pod = lab.local("p").unwrap();
+    assert_eq!(Lifetimes::of_policies(pod.policies.each()).or(Lifetime::default()).grace(), 7);
+    let (path, text) = full(&policy("soon"));
+    lab.source.update(&path, &text);
+    let told: Vec<String> = lab.source.diagnostics().iter().map(|(_, d)| d.to_string()).collect();
+    let want = "error: CiliumNetworkPolicy/default/p: metadata.annotations[egret.dev/grace]: `soon` is no number of seconds";
+    assert!(told.iter().any(|line| line == want), "{told:?}");
+    assert_eq!(lab.local("p").unwrap().policies, pod.policies, "the last good version stays");
+}
+
+#[test]
 fn local_are_the_pods_of_this_node() {
     let mut lab = Lab::new(&[
         "Pod here: {uid: u1, annotations: {egret.dev/interface: veth1, other: x}} | {spec: {nodeName: n1}}",
@@ -277,7 +349,7 @@ fn text_of(event: &Event) -> Option<(String, String)> {
     Some(full(&short))
 }
 
-fn resolve(cluster: &Cluster, book: &mut IdentityBook) -> Resolved {
+fn resolve(cluster: &mut Cluster, book: &mut IdentityBook) -> Resolved {
     let mut resolved = cluster.resolve("n1", book);
     resolved.notes.clear();
     resolved
@@ -315,11 +387,11 @@ proptest! {
         let mut fresh = Cluster::default();
         for text in last.values().rev() {
             for object in read(text).objects {
-                prop_assert!(fresh.apply(Change::Put(object)));
+                prop_assert!(fresh.apply(Change::Put(Box::new(object))));
             }
         }
-        let now = resolve(&lab.cluster, &mut lab.book);
-        prop_assert_eq!(&now, &resolve(&fresh, &mut lab.book));
+        let now = resolve(&mut lab.cluster, &mut lab.book);
+        prop_assert_eq!(&now, &resolve(&mut fresh, &mut lab.book));
         // One owner per address, and it is a live pod of this node with a network of its own.
         let mut seen = BTreeSet::new();
         for pod in &now.local {
@@ -341,7 +413,7 @@ fn a_large_cluster_is_resolved_in_moments() {
     let mut put = |short: String| {
         let (_, text) = full(&short);
         for object in read(&text).objects {
-            cluster.apply(Change::Put(object));
+            cluster.apply(Change::Put(Box::new(object)));
         }
     };
     for n in 0..5000 {

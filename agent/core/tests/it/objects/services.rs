@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 use egret_common::{ids::identity, net::Direction};
 use egret_core::{
     cluster::{Body, Change, Key, Kind, Object},
-    eval::{Situation, Verdict, eval},
+    eval::{Objects, Situation, Verdict, eval},
     identity::NamedPorts,
     policy::Policy,
 };
@@ -266,7 +266,7 @@ proptest! {
         let (mut lab, all) = lab_of(&backends);
         for policy in &policies {
             let key = Key::new(Kind::CiliumNetworkPolicy, "x", &policy.origin().name);
-            lab.cluster.apply(Change::Put(Object { key, body: Body::Policies(vec![policy.clone()]) }));
+            lab.cluster.apply(Change::Put(Box::new(Object { key, body: Body::Policies(vec![policy.clone()]) })));
         }
         let policies: Vec<Policy> = lab.cluster.policies().flat_map(|(_, p)| p).map(|p| (**p).clone()).collect();
         let resolved = lab.resolve();
@@ -275,7 +275,8 @@ proptest! {
         prop_assert_eq!(few.is_empty(), all.is_empty());
         let allowed = |(remote, port): &(IpAddr, u16)| {
             let identity = resolved.world_identities.get(remote).copied().unwrap_or(identity::WORLD);
-            let s = Situation { direction: Direction::Egress, remote: *remote, identity, pod: resolved.peers.get(&identity).map(|pod| &**pod), own_ports: &NamedPorts::new(), names: &[], proto: 6, port: *port };
+            let pod = resolved.peers.get(&identity).map(|pod| &**pod);
+            let s = Situation { direction: Direction::Egress, remote: *remote, identity, pod, own_ports: &NamedPorts::new(), names: &[], proto: 6, port: *port, objects: Objects::NONE };
             eval(&policies, &s) == Verdict::Allow
         };
         prop_assert_eq!(few.iter().all(allowed), all.iter().all(allowed));

@@ -1,5 +1,5 @@
-//! Whom CMD asks for names: /etc/resolv.conf, read once. CMD may be able to write that file, so what it says later is
-//! not believed.
+//! Whom this host asks for names: /etc/resolv.conf, read once. The command of `egret run` may be able to write that file,
+//! so what it says later is not believed.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
