@@ -19,7 +19,7 @@ use egret_common::{
 
 pub use forget::Sizes;
 pub use lesson::{KernelDid, Lesson};
-pub use saved::{Saved, SavedRole};
+pub use saved::{Saved, SavedClass, SavedRole, SavedTold};
 pub use update::Wiring;
 
 use crate::{

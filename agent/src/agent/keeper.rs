@@ -21,7 +21,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::objects::{Objects, Picture};
 use super::registry::Registry;
-use super::saved::{Memory, MemoryFile};
+use super::saved::MemoryFile;
 use super::startup::Guarded;
 use crate::api::server::Server;
 use crate::cli::StartupMode;
@@ -210,9 +210,8 @@ impl Keeper {
 
     /// Writes down what the next agent needs.
     pub(super) fn save(&mut self) {
-        let state = self.learner.state().save();
-        let memory = Memory::new(self.registry.numbers(), self.objects.identities(), state);
-        if let Err(error) = self.memory.write(memory) {
+        let (endpoints, identities) = (self.registry.numbers(), self.objects.identities());
+        if let Err(error) = self.memory.write(&endpoints, identities, self.learner.state()) {
             self.complain(format!("cannot write {}: {error}", self.memory.path().display()), 1);
         }
     }

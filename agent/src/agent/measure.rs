@@ -16,7 +16,7 @@ use egret_core::state::{State, Wiring};
 use super::keeper::Setting;
 use super::objects::{Objects, Picture};
 use super::registry::{Entry, Registry};
-use super::saved::{Memory, MemoryFile};
+use super::saved::MemoryFile;
 use crate::cli::StartupMode;
 use crate::datapath::tc::Method;
 use crate::place::Host;
@@ -125,8 +125,8 @@ impl Course {
         let ask = lap();
         let (ops, _) = self.state.update(world, specs, wiring, 0).expect("policies that compile");
         let compile = lap();
-        let memory = Memory::new(self.registry.numbers(), self.objects.identities(), self.state.save());
-        self.memory.write(memory).expect("a file that can be written");
+        let (endpoints, identities) = (self.registry.numbers(), self.objects.identities());
+        self.memory.write(&endpoints, identities, &self.state).expect("a file that can be written");
         Change { times: [read, resolve, ask, compile, lap()], ops }
     }
 }

@@ -19,9 +19,7 @@ use egret_core::identity::{IdentityBook, Profile};
 use egret_core::labels::Labels;
 use egret_core::names::Name;
 use egret_core::policy::{Peers, Policies, Policy, Rule, Severity, Subject, Tier};
-use egret_core::ports::Proto;
 use egret_core::tuning::{Lifetimes, Tuning};
-use serde::{Deserialize, Serialize};
 
 use super::keeper::Setting;
 use crate::api;
@@ -66,15 +64,6 @@ pub(super) struct Objects {
     unreadable: Vec<String>,
 }
 
-/// An identity as it is written down.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct SavedIdentity {
-    number: u32,
-    labels: Labels,
-    /// Name, protocol's number, port.
-    ports: Vec<(String, u8, u16)>,
-}
-
 impl Objects {
     /// Takes the texts of a source in.
     pub(super) fn read(&mut self, texts: &Texts) {
@@ -112,25 +101,14 @@ impl Objects {
         !self.unreadable.is_empty() || self.source.diagnostics().iter().any(bad)
     }
 
-    /// Identities that were given numbers, for the next agent.
-    pub(super) fn identities(&self) -> serde_json::Value {
-        let saved = self.book.iter().map(|(number, profile)| {
-            let ports =
-                profile.ports.iter().map(|((name, proto), port)| (name.clone(), proto.number(), *port));
-            SavedIdentity { number, labels: profile.labels.clone(), ports: ports.collect() }
-        });
-        serde_json::to_value(saved.collect::<Vec<_>>()).unwrap_or_default()
+    /// Identities with their numbers.
+    pub(super) fn identities(&self) -> &IdentityBook {
+        &self.book
     }
 
-    /// Gives the identities of an earlier agent their numbers again. Before anything is read.
-    pub(super) fn restore(&mut self, identities: &serde_json::Value) {
-        let saved: Vec<SavedIdentity> = serde_json::from_value(identities.clone()).unwrap_or_default();
-        for SavedIdentity { number, labels, ports } in saved {
-            let known =
-                ports.into_iter().filter_map(|(name, proto, port)| Some(((name, proto_of(proto)?), port)));
-            // One that is taken gets another number, as any new one.
-            self.book.restore(number, Profile { labels, ports: known.collect() });
-        }
+    /// The same, to give the identities of an earlier agent their numbers again. Before anything is read.
+    pub(super) fn identities_mut(&mut self) -> &mut IdentityBook {
+        &mut self.book
     }
 
     /// Labels by identity, of the identities that pods have.
@@ -165,10 +143,6 @@ impl Objects {
     pub(super) fn policies(&self) -> impl Iterator<Item = &Policy> {
         self.cluster.policies().flat_map(|(_, policies)| policies).map(|policy| &**policy)
     }
-}
-
-fn proto_of(number: u8) -> Option<Proto> {
-    [Proto::Tcp, Proto::Udp, Proto::Sctp].into_iter().find(|proto| proto.number() == number)
 }
 
 impl From<&LocalPod> for Local {

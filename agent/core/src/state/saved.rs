@@ -21,10 +21,29 @@ use crate::{
 /// State as plain values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Saved {
-    /// Name classes by the place that their numbers tell: each member's pattern and role.
-    pub classes: Vec<(u32, Vec<(String, SavedRole)>)>,
-    /// Workload, name, address, expiry (boot time in ticks).
-    pub told: Vec<(EndpointId, String, IpAddr, GrantTime)>,
+    /// Name classes.
+    pub classes: Vec<SavedClass>,
+    /// What workloads were told.
+    pub told: Vec<SavedTold>,
+}
+
+/// A name class: the place that its number tells, and each member's pattern and role.
+pub type SavedClass = (u32, Vec<(String, SavedRole)>);
+
+/// Workload, name, address, expiry (boot time in ticks).
+pub type SavedTold = (EndpointId, String, IpAddr, GrantTime);
+
+impl Saved {
+    /// One class.
+    #[must_use]
+    pub fn class(place: u32, key: &ClassKey) -> SavedClass {
+        (place, key.iter().map(|m| (m.pattern.to_string(), m.role.into())).collect())
+    }
+
+    /// What one workload was told.
+    pub fn told(endpoint: EndpointId, cache: &Cache) -> impl Iterator<Item = SavedTold> {
+        cache.iter().map(move |(name, ip, expires)| (endpoint, name.to_string(), ip, expires))
+    }
 }
 
 /// [`Role`] by a name that stays.
@@ -71,11 +90,8 @@ impl State {
     /// What the next process needs.
     #[must_use]
     pub fn save(&self) -> Saved {
-        let members = |key: &ClassKey| key.iter().map(|m| (m.pattern.to_string(), m.role.into())).collect();
-        let told = self.caches.iter().flat_map(|(id, cache)| {
-            cache.iter().map(|(name, ip, expires)| (*id, name.to_string(), ip, expires))
-        });
-        let classes = self.book.names().iter().map(|(place, key)| (place, members(key)));
+        let classes = self.book.names().iter().map(|(place, key)| Saved::class(place, key));
+        let told = self.caches.iter().flat_map(|(id, cache)| Saved::told(*id, cache));
         Saved { classes: classes.collect(), told: told.collect() }
     }
 

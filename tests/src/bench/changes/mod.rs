@@ -18,7 +18,7 @@ use super::table::Table;
 use town::Pod;
 
 /// Changes of each kind.
-const TURNS: u32 = 12;
+const TURNS: u32 = 100;
 
 const KINDS: [&str; 4] = ["label, local pod", "label, other pod", "policy of a namespace", "policy of all pods"];
 const LINES: [&str; Stage::ALL.len()] = [
