@@ -5,7 +5,8 @@
 //! packets (egret_egress, egret_ingress) ─┐
 //! floor   (programs of ebpf/src/bin)  ───┼─ arena: maps, pins, cgroup ─> table
 //! dns, names ────────────────────────────┘
-//! sockets (TCP_RR, TCP_CRR, UDP, DNS latency): no filter | nftables | egret run, in a world of two namespaces
+//! sockets (TCP_RR, TCP_CRR, UDP, DNS latency): no filter | nftables | egret run, or egret at a pod's veth
+//! changes: labels and policies from a text to the kernel's maps, through the agent's own code
 //! ```
 
 mod changes;
@@ -21,11 +22,11 @@ mod table;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: bench [packets|packets-tc|flood|flood-tc|dns|names|changes|sockets]...   (none: all)";
+const USAGE: &str = "usage: bench [packets|packets-tc|flood|flood-tc|dns|names|changes|sockets|sockets-tc]...   (none: all)";
 /// A section: its name and what runs it.
 type Section = (&'static str, fn() -> table::Table);
 
-const SECTIONS: [Section; 8] = [
+const SECTIONS: [Section; 9] = [
     ("packets", packets::run),
     ("packets-tc", packets::run_tc),
     ("flood", flood::run),
@@ -34,6 +35,7 @@ const SECTIONS: [Section; 8] = [
     ("names", names::run),
     ("changes", changes::run),
     ("sockets", sockets::run),
+    ("sockets-tc", sockets::run_tc),
 ];
 
 fn main() -> ExitCode {
