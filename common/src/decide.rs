@@ -137,7 +137,8 @@ struct Tally<'a> {
     normal: u32,
     class: ClassId,
     cookie: u32,
-    /// A live name of the address that has other ports.
+    /// A live name of the address. If nothing allows the flow, its rules are about other ports, or an earlier rule passed
+    /// over them.
     live: ClassId,
     /// An expired name that would open the port.
     expired: ClassId,
@@ -202,8 +203,10 @@ impl Tally<'_> {
                 self.expired = class;
                 self.expired_ticks = expired;
             }
-            None if expired == 0 && ids::is_name_class(class) => self.live = class,
             None => {}
+        }
+        if expired == 0 && ids::is_name_class(class) {
+            self.live = class;
         }
         self.forget_branches();
     }
@@ -408,6 +411,8 @@ pub fn decide_what<T: Tables>(
         expired_ticks: zero,
     };
     T::repeat(count, |_| tally.candidate(tables));
+    // From here on only what the tally holds: whatever else lived through the loop would need room on the stack.
+    let zero = tally.zero;
     out.class = tally.class;
     out.cookie = tally.cookie;
     let outcome = tally.outcome();
@@ -416,7 +421,7 @@ pub fn decide_what<T: Tables>(
         out.cookie = outcome >> 2 | tally.cookie & COOKIE_DNS;
     }
     let outcome = outcome & 3;
-    if backends.is_some() {
+    if tally.backends.is_some() {
         if tally.begun == 0 || outcome != OUTCOME_ALLOW as u32 {
             out.reason = DropReason::ServiceBackendDenied as u32;
         }
@@ -424,7 +429,7 @@ pub fn decide_what<T: Tables>(
         match outcome as u8 {
             OUTCOME_ALLOW => {}
             OUTCOME_DENY => out.reason = DropReason::DenyRule as u32,
-            _ => explain(tables, endpoint, remote, what, names, &tally, out),
+            _ => explain(tables, endpoint, remote, what, &tally, out),
         }
     }
     out.reason = out.reason.wrapping_add(zero);
@@ -469,13 +474,12 @@ fn explain<T: Tables>(
     endpoint: &Endpoint,
     remote: &Addr,
     what: What,
-    names: bool,
     tally: &Tally<'_>,
     out: &mut Decision,
 ) {
     out.class = 0;
     out.cookie = 0;
-    let reason = if !names {
+    let reason = if tally.features & SET_NAMES == 0 || what.egress == 0 {
         DropReason::NoRule
     } else if tally.expired != 0 {
         out.class = tally.expired;

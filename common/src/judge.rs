@@ -282,6 +282,10 @@ fn apply<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) {
     {
         work.judgement.decision.reason = 0;
     }
+    // That a name has expired closes no open connection: its rule still stands (T-A01).
+    if work.rejudge != 0 && work.judgement.decision.reason == DropReason::NameExpired as u32 {
+        work.judgement.decision.reason = 0;
+    }
     let denied = work.judgement.decision.reason != 0;
     if denied && endpoint.flags & ENDPOINT_AUDIT == 0 {
         work.judgement.verdict = Verdict::Dropped as u32;

@@ -1,6 +1,7 @@
 //! The agent as an operator starts it: `egret agent` in a namespace of a world, a folder of objects, and the commands that
 //! ask it. Knows its command line and its JSON, nothing of its insides.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -65,6 +66,38 @@ impl Agent {
         fs::remove_file(self.dir.join("objects").join(name)).expect("removed");
     }
 
+    /// Writes a file, and waits until what follows from it is in force.
+    #[track_caller]
+    pub fn apply(&self, name: &str, text: &str) {
+        self.awaited(|| self.put(name, text));
+    }
+
+    /// Removes a file, and waits until what follows from that is in force.
+    #[track_caller]
+    pub fn withdraw(&self, name: &str) {
+        self.awaited(|| self.remove(name));
+    }
+
+    /// Changes the folder, and waits until something else than before is in force.
+    #[track_caller]
+    pub fn awaited(&self, change: impl FnOnce()) {
+        let before = self.revision();
+        change();
+        self.expect_newer(before);
+    }
+
+    /// Waits until something else is in force than at the revision `before`.
+    #[track_caller]
+    pub fn expect_newer(&self, before: u64) {
+        let newer = wait::until(wait::patient(CHANGE), || (self.revision() > before).then_some(()));
+        assert!(newer.is_some(), "nothing has changed: {}", self.json(&["policy", "get"]));
+    }
+
+    /// Counts the changes of what is in force.
+    pub fn revision(&self) -> u64 {
+        self.json(&["status"])["revision"].as_u64().expect("a number")
+    }
+
     /// Starts it, and waits until it answers.
     pub fn start(&mut self) {
         let running = self.place.spawn(&self.command());
@@ -119,6 +152,19 @@ impl Agent {
             .unwrap_or_else(|| panic!("{pod} is not held: {}", self.json(&["endpoint", "list"])))
     }
 
+    /// Packets of a pod (`ns/name`) that were dropped so far, by reason.
+    pub fn drops(&self, pod: &str) -> BTreeMap<String, u64> {
+        let all = self.json(&["endpoint", "list"]);
+        let one = all.as_array().into_iter().flatten().find(|e| e["pod"] == pod);
+        let rows = one.into_iter().flat_map(|e| e["counters"].as_array()).flatten();
+        let mut sums = BTreeMap::new();
+        for row in rows.filter(|row| row["reason"] != "Forwarded") {
+            let (reason, packets) = (row["reason"].as_str(), row["packets"].as_u64());
+            *sums.entry(reason.unwrap_or_default().to_owned()).or_default() += packets.unwrap_or_default();
+        }
+        sums
+    }
+
     /// `egret uninstall`.
     pub fn uninstall(&self) -> Outcome {
         self.ask(&["uninstall", "--pins", &self.pins.display().to_string()])
@@ -137,6 +183,11 @@ impl Agent {
     /// What it has written down for the next one.
     pub fn memory(&self) -> String {
         fs::read_to_string(self.dir.join("agent-state.json")).unwrap_or_default()
+    }
+
+    /// The process. Panics unless it runs.
+    pub fn process(&self) -> &Running {
+        self.running.as_ref().expect("it runs")
     }
 
     /// What it has said.

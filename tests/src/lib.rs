@@ -9,17 +9,20 @@
 //!                 203.0.113.0/24 2001:db8:a::/48          probe    sockets made inside `c`, driven by the test
 //! ```
 //!
-//! [`lab`] puts all of it together for the scenario tests; nothing of it knows Egret's maps or its compiler:
-//! [`egret`] only starts the binary and reads its report. The tests against loaded programs stand apart: [`arena`]
-//! loads them, [`packet`] and [`dnsd::raw`] make what they are given, [`model`] says what must come of it.
+//! [`lab`] puts all of it together for the scenario tests, [`cluster`] does so for pods; nothing of it knows Egret's maps or
+//! its compiler: [`egret`] and [`agent`] only start the binary and read what it says. The tests against loaded programs
+//! stand apart: [`arena`] loads them, [`packet`] and [`dnsd::raw`] make what they are given, [`model`] says what must come
+//! of it, and [`tables`] puts them behind the truth tables of `egret-tables`.
 
 pub mod agent;
 pub mod arena;
+pub mod cluster;
 pub mod demo;
 pub mod dnsd;
 pub mod egret;
 pub mod exec;
 pub mod foreign;
+pub mod held;
 pub mod lab;
 pub mod lock;
 pub mod model;
@@ -30,5 +33,6 @@ pub mod probe;
 pub mod report;
 pub mod residue;
 pub mod servers;
+pub mod tables;
 pub mod traffic;
 pub mod wait;

@@ -15,7 +15,7 @@ use egret_common::{
 use egret_tests::arena::{self, Arena};
 use egret_tests::wait;
 
-const PROGRAMS: usize = 11;
+const PROGRAMS: usize = 13;
 /// Flags stand in read-only data: what they switch off, the verifier does not look at.
 const EVERYTHING: u32 = CONFIG_EVENTS | CONFIG_SLOW_PATTERNS | CONFIG_SERVICES;
 

@@ -2,7 +2,7 @@
 //!
 //! | tier | what | needs |
 //! |---|---|---|
-//! | unit | `egret-common`, `egret-core`, `xtask` | nothing |
+//! | unit | `egret-common`, `egret-core`, `egret-tables`, `xtask` | nothing |
 //! | kernel | the library tests of `egret` and `egret-tests`, `tests/tests/kernel_*.rs` and every file without a tier | root, BPF |
 //! | netns | `tests/tests/netns_*.rs` | root, network namespaces |
 //! | vm | the kernel tier and a part of netns on kernel 6.1 (see `vm`) | qemu |
@@ -29,8 +29,9 @@ pub(crate) enum Tier {
     All,
 }
 
-const PURE_PACKAGES: [&str; 6] = ["-p", "egret-common", "-p", "egret-core", "-p", "xtask"];
-const PURE: &str = "(package(egret-common) + package(egret-core) + package(xtask))";
+const PURE_PACKAGES: [&str; 8] =
+    ["-p", "egret-common", "-p", "egret-core", "-p", "egret-tables", "-p", "xtask"];
+const PURE: &str = "(package(egret-common) + package(egret-core) + package(egret-tables) + package(xtask))";
 const NETNS: &str = "(package(egret-tests) & binary(/^netns_/))";
 
 impl Tier {

@@ -13,6 +13,7 @@
 
 mod addresses;
 mod advise;
+mod asked;
 mod ground;
 mod object;
 mod profiles;
@@ -36,12 +37,13 @@ pub use services::ServiceEntry;
 pub use source::Source;
 
 use addresses::{Addresses, Claim};
+use asked::Asked;
 use ground::Meant;
 use profiles::Profiles;
 use services::Backends;
 
 use crate::{
-    identity::{Profile, labels_of_pod},
+    identity::{Profile, labels_with},
     labels::Labels,
     policy::Policy,
 };
@@ -64,6 +66,7 @@ pub struct Cluster {
     slices: BTreeMap<Key, EndpointSlice>,
     nodes: BTreeMap<String, Node>,
     policies: BTreeMap<Key, Vec<Arc<Policy>>>,
+    asked: Asked,
     groups: BTreeMap<String, CidrGroup>,
     profiles: Profiles,
     addresses: Addresses,
@@ -167,9 +170,9 @@ impl Cluster {
             Kind::Node => self.nodes.remove(&key.name).is_some(),
             Kind::CiliumCidrGroup => self.groups.remove(&key.name).is_some(),
             _ => {
-                let policies = self.policies.remove(key);
-                self.profiles.policies_changed(policies.iter().flatten());
-                policies.is_some()
+                let Some(old) = self.policies.remove(key) else { return false };
+                self.policies_changed(&old, &[]);
+                true
             }
         }
     }
@@ -180,9 +183,16 @@ impl Cluster {
             return false;
         }
         let policies: Vec<Arc<Policy>> = policies.into_iter().map(Arc::new).collect();
-        let before = self.policies.insert(key, policies.clone());
-        self.profiles.policies_changed(before.iter().flatten().chain(&policies));
+        let before = self.policies.insert(key, policies.clone()).unwrap_or_default();
+        self.policies_changed(&before, &policies);
         true
+    }
+
+    fn policies_changed(&mut self, old: &[Arc<Policy>], new: &[Arc<Policy>]) {
+        if self.asked.replace(old.iter().map(|p| &**p), new.iter().map(|p| &**p)) {
+            self.labels_changed(|_| true);
+        }
+        self.profiles.policies_changed(old.iter().chain(new));
     }
 
     fn put_pod(&mut self, key: Key, pod: Pod) -> bool {
@@ -231,16 +241,27 @@ impl Cluster {
     fn profile(&mut self, namespace: &str, pod: &Pod) -> Arc<Profile> {
         let none = Labels::new();
         let of_namespace = self.namespaces.get(namespace).unwrap_or(&none);
-        let labels = labels_of_pod(&pod.labels, namespace, of_namespace, &pod.service_account);
+        let labels = labels_with(&pod.labels, namespace, of_namespace, &pod.service_account, |key| {
+            self.asked.contains(key)
+        });
         let with_network = pod.phase == Phase::Live && !pod.host_network;
         self.profiles.enter(Profile { labels, ports: pod.ports.clone() }, with_network)
     }
 
     /// The labels of a namespace are labels of its pods (K-A08). Always true: something has changed.
     fn namespace_changed(&mut self, namespace: &str) -> bool {
+        self.labels_changed(|key| key.namespace == namespace)
+    }
+
+    /// What makes the labels of some pods is different now. Always true.
+    fn labels_changed(&mut self, concerned: impl Fn(&Key) -> bool) -> bool {
         let mut pods = std::mem::take(&mut self.pods);
-        for (key, stored) in pods.iter_mut().filter(|(key, _)| key.namespace == namespace) {
+        for (key, stored) in pods.iter_mut().filter(|(key, _)| concerned(key)) {
             let profile = self.profile(&key.namespace, &stored.pod);
+            if Arc::ptr_eq(&profile, &stored.profile) {
+                self.profiles.leave(&profile, stored.has_own_network());
+                continue;
+            }
             self.leave(key, stored);
             stored.profile = profile;
             self.enter(key, stored);

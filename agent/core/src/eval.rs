@@ -16,7 +16,8 @@ use crate::{
     identity::{Identity, NamedPorts},
     labels::{Labels, POD_NAMESPACE},
     names::{Name, Pattern},
-    policy::{CidrPeer, Effect, Entity, Peers, Policy, Reference, Rule, Tier},
+    policy::{CidrPeer, DNS_PORT, Effect, Entity, Peers, Policy, Reference, Rule, Tier},
+    ports::{PortRange, PortSpec, Ports, Proto},
 };
 
 /// A name under which the workload was told the remote address.
@@ -206,8 +207,14 @@ fn destination_ports<'a>(s: &Situation<'a>) -> &'a NamedPorts {
     }
 }
 
+/// The ports of a rule are those of the DNS pods; their Service has 53 (CASES R-A02).
 fn covers_dns(rule: &Rule, port: u16) -> bool {
-    [6, 17].iter().any(|proto| rule.ports.covers(*proto, port))
+    let datagram = |r: &PortRange| matches!(r.proto(), Proto::Udp | Proto::Tcp);
+    let at = |r: &PortRange| port == DNS_PORT || r.covers(r.proto().number(), port);
+    match &rule.ports {
+        Ports::All => true,
+        Ports::Only(specs) => specs.iter().any(|s| matches!(s, PortSpec::Range(r) if datagram(r) && at(r))),
+    }
 }
 
 fn means(rule: &Rule, remote: IpAddr, s: &Situation<'_>, counts: impl Fn(&KnownName) -> bool) -> bool {

@@ -36,6 +36,17 @@ pub type NamedPorts = BTreeMap<(String, Proto), u16>;
 /// The identity labels of a pod: its own ones as far as they count, and what its namespace and service account add.
 #[must_use]
 pub fn labels_of_pod(own: &Labels, namespace: &str, of_namespace: &Labels, service_account: &str) -> Labels {
+    labels_with(own, namespace, of_namespace, service_account, |_| false)
+}
+
+/// [`labels_of_pod`] where further keys count.
+pub(crate) fn labels_with(
+    own: &Labels,
+    namespace: &str,
+    of_namespace: &Labels,
+    service_account: &str,
+    counts: impl Fn(&str) -> bool,
+) -> Labels {
     let own = own.iter().filter(|(k, _)| !NOT_FOR_PODS.iter().any(|p| k.starts_with(p)));
     let mut labels: Labels = own.map(|(k, v)| (k.clone(), v.clone())).collect();
     let mut add = |key: String, value: &str| labels.insert(key, value.to_owned());
@@ -46,7 +57,7 @@ pub fn labels_of_pod(own: &Labels, namespace: &str, of_namespace: &Labels, servi
     add(POD_NAMESPACE.to_owned(), namespace);
     add(SERVICE_ACCOUNT.to_owned(), service_account);
     add(CLUSTER.to_owned(), CLUSTER_NAME);
-    labels.retain(|key, _| is_relevant(key));
+    labels.retain(|key, _| is_relevant(key) || counts(key));
     labels
 }
 

@@ -216,7 +216,7 @@ impl Policy {
     /// limits.
     #[must_use]
     pub fn new(origin: Origin, subject: Subject, isolates: Isolation, rules: Vec<Rule>) -> Self {
-        let (standing, lifetimes) = Default::default();
+        let (standing, lifetimes) = (Standing::default(), Lifetimes::default());
         Self { origin, subject, standing, isolates, rules, lifetimes }
     }
 
@@ -279,13 +279,6 @@ impl Policy {
         self.isolates
     }
 
-    /// Whether the policy may be the reason that a flow in this direction is denied.
-    #[must_use]
-    pub fn may_deny(&self, direction: Direction) -> bool {
-        let denies = |rule: &Rule| rule.direction == direction && rule.effect == Effect::Deny;
-        self.isolates.of(direction) || self.rules.iter().any(denies)
-    }
-
     /// The same policy with other lifetimes of what its workloads learn.
     #[must_use]
     pub fn lasting(self, lifetimes: Lifetimes) -> Self {
@@ -308,6 +301,13 @@ impl Policy {
             }
         }
         changed
+    }
+
+    /// Whether the policy may be the reason that a flow in this direction is denied.
+    #[must_use]
+    pub fn may_deny(&self, direction: Direction) -> bool {
+        let denies = |rule: &Rule| rule.direction == direction && rule.effect == Effect::Deny;
+        self.isolates.of(direction) || self.rules.iter().any(denies)
     }
 
     /// The rules, in the order of the text, which counts only in the Admin and Baseline tiers.

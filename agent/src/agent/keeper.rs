@@ -41,16 +41,16 @@ const DRAIN: Duration = Duration::from_millis(10);
 const SOURCE: Duration = Duration::from_millis(500);
 /// How often pods are looked for that were not found, and interfaces that may be gone.
 const LOOK: Duration = Duration::from_millis(250);
-/// How often grants that end soon are looked at.
+/// How often grants that end soon are looked at, and whether there is room for more.
 const KEEP: Duration = Duration::from_millis(500);
 /// How often this host's addresses are read.
 const ADDRESSES: Duration = Duration::from_secs(2);
 /// How often what workloads were told is written down.
 const SAVE: Duration = Duration::from_secs(1);
 /// How often dead grants are removed.
-const SWEEP: Duration = Duration::from_secs(30);
+const SWEEP: Duration = Duration::from_secs(10);
 /// How often it is checked that the programs are in their places.
-const VERIFY: Duration = Duration::from_secs(60);
+const VERIFY: Duration = Duration::from_secs(5);
 /// For so long after its end a grant stays, to explain denials ("expired N s ago").
 const REMEMBER: u32 = 600;
 /// Requests that wait.
@@ -104,6 +104,8 @@ pub(super) struct Keeper {
     pub(super) own: BTreeMap<IpAddr, u32>,
     /// Endpoints with an answer that the agent has not done with.
     pub(super) slow: BTreeSet<EndpointId>,
+    /// Addresses that the kernel found no room for.
+    pub(super) map_full: u64,
     /// Counts every change of what is enforced.
     pub(super) revision: u64,
     /// What went wrong, with the number of times.
@@ -164,13 +166,17 @@ impl Keeper {
             }
             Task::Source => self.read_source(),
             Task::Look => self.look(),
-            Task::Keep if self.setting.keep_in_use => self.keep(),
-            Task::Keep => {}
+            Task::Keep => {
+                if self.setting.keep_in_use {
+                    self.keep();
+                }
+                self.make_room();
+            }
             Task::Addresses => self.read_addresses(),
             Task::Save => self.save(),
             Task::Sweep => {
                 let before = now().saturating_sub(ticks_of_secs(REMEMBER));
-                self.datapath.sweep(before);
+                self.sweep(before);
                 self.learner.state_mut().forget(before);
                 self.forget_classes();
             }

@@ -4,11 +4,14 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use egret_common::event::DNS_SLOW;
+use egret_common::grant::GrantTime;
 use egret_common::ids::EndpointId;
+use egret_common::net::Addr;
+use egret_core::compile::addr;
 
 use super::keeper::Keeper;
 use crate::connection;
-use crate::learn::{Effects, ip, now};
+use crate::learn::{Effects, now};
 
 impl Keeper {
     /// Reads all DNS records and does what follows.
@@ -57,9 +60,36 @@ impl Keeper {
         let mut refused = 0;
         for g in &effects.grants {
             let made = self.datapath.grant(g.key.endpoint, g.key.addr, g.class, g.expires);
-            refused += u64::from(!matches!(made, Ok(true)));
+            // No room: the kernel counts that.
+            refused += u64::from(made.is_err());
         }
-        self.complain("the kernel's table of learned addresses had no room".into(), refused);
+        self.complain("a learned address could not be written".into(), refused);
+    }
+
+    /// Where the kernel found no room for an address, what is over goes at once, and is not remembered to explain
+    /// denials (CASES L-A03).
+    pub(super) fn make_room(&mut self) {
+        let full = self.registry.iter().map(|e| u64::from(self.datapath.endpoint_state(e.id).map_full)).sum();
+        if full > self.map_full {
+            let missed = full - self.map_full;
+            self.complain("the kernel's table of learned addresses had no room".into(), missed);
+            self.sweep(now());
+        }
+        self.map_full = full;
+    }
+
+    /// Removes grants that ended before `before`, or all that ended if there is little room.
+    pub(super) fn sweep(&self, before: GrantTime) {
+        self.datapath.sweep_for_room(before, now(), || self.used().unwrap_or_default());
+    }
+
+    /// The addresses that endpoints have connections to. `None`: the kernel does not tell.
+    fn used(&self) -> Option<BTreeSet<(EndpointId, Addr)>> {
+        let jiffies = self.datapath.clock().ok()?.jiffies;
+        let hz = u64::from(self.datapath.hz());
+        let flows = self.datapath.flows().into_iter();
+        let live = flows.filter(|(_, value)| connection::is_live(value, jiffies, hz));
+        Some(live.map(|(key, _)| (key.endpoint, key.remote)).collect())
     }
 
     /// Flow records are for whoever observes; the ring must not fill up for that.
@@ -76,15 +106,10 @@ impl Keeper {
         if ending.is_empty() {
             return;
         }
-        let Ok(clock) = self.datapath.clock() else { return };
-        let hz = u64::from(self.datapath.hz());
-        let flows = self.datapath.flows();
-        let live = flows.iter().filter(|(_, value)| connection::is_live(value, clock.jiffies, hz));
-        let used: BTreeSet<(EndpointId, IpAddr)> =
-            live.map(|(key, _)| (key.endpoint, ip(key.remote))).collect();
+        let Some(used) = self.used() else { return };
         let mut grants = Vec::new();
         for id in ending {
-            let in_use = |ip: IpAddr| used.contains(&(id, ip));
+            let in_use = |ip: IpAddr| used.contains(&(id, addr(ip)));
             grants.extend(self.learner.state_mut().keep_in_use(id, in_use, now));
         }
         self.perform(&Effects { ops: Vec::new(), grants });

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::SystemTime;
 
 use egret_common::maps::{
-    CONFIG_EVENTS, CONFIG_SLOW_PATTERNS, ENDPOINT_AUDIT, ENDPOINT_DNS_NXDOMAIN, ENDPOINT_KEEP,
-    ENDPOINT_REJECT,
+    CONFIG_EVENTS, CONFIG_SERVICES, CONFIG_SLOW_PATTERNS, ENDPOINT_AUDIT, ENDPOINT_DNS_NXDOMAIN,
+    ENDPOINT_KEEP, ENDPOINT_REJECT,
 };
 use egret_core::compile::{CompileError, EndpointSpec, World};
 use egret_core::desired::{Desired, diff};
@@ -138,6 +138,7 @@ impl Parts {
             memory,
             own,
             slow: BTreeSet::new(),
+            map_full: 0,
             revision: 1,
             problems: Default::default(),
             refused: None,
@@ -190,8 +191,8 @@ fn load(args: &AgentArgs) -> Result<(Datapath, Desired), Refusal> {
     let options = Options {
         dir: args.pins.clone(),
         cgroup_level: POD_LEVEL,
-        // Flags stand in read-only data, and policies come and go.
-        config_flags: CONFIG_EVENTS | CONFIG_SLOW_PATTERNS,
+        // Flags stand in read-only data, and policies and Services come and go.
+        config_flags: CONFIG_EVENTS | CONFIG_SERVICES | CONFIG_SLOW_PATTERNS,
         events_per_second: EVENTS,
         sizes: Sizes::node(),
         adopt: true,

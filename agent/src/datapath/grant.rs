@@ -1,11 +1,13 @@
 //! Writing `GRANTS` and reading the kernel's clocks: through programs, since only a program can write a grant
 //! atomically beside the learner, and only a program can read both clocks at one moment.
 
+use std::collections::BTreeSet;
+
 use egret_common::{
     event::{CLOCK_AT, ClockReading, GRANT_PUT, GRANT_SETTLE, GRANT_SWEEP, GrantRequest},
     grant::{self, GrantTime},
-    ids::ClassId,
-    maps::GrantKey,
+    ids::{ClassId, EndpointId},
+    maps::{GrantKey, Grants},
     net::Addr,
 };
 
@@ -32,9 +34,37 @@ impl Datapath {
 
     /// Removes the entries of `GRANTS` whose slots all expired before `before`. Returns how many.
     pub fn sweep(&self, before: GrantTime) -> usize {
+        self.sweep_among(self.grants(), before, Default::default)
+    }
+
+    /// As [`Datapath::sweep`]; but where more than half of the room is taken, everything goes that is over `now`. Never
+    /// what `in_use` gives: by an expired grant an open connection is judged again.
+    pub fn sweep_for_room(
+        &self,
+        before: GrantTime,
+        now: GrantTime,
+        in_use: impl FnOnce() -> BTreeSet<(EndpointId, Addr)>,
+    ) -> usize {
+        let grants = self.grants();
+        let crowded = grants.len() > self.sizes.grants as usize / 2;
+        self.sweep_among(grants, if crowded { now } else { before }, in_use)
+    }
+
+    fn sweep_among(
+        &self,
+        grants: Vec<(GrantKey, Grants)>,
+        before: GrantTime,
+        in_use: impl FnOnce() -> BTreeSet<(EndpointId, Addr)>,
+    ) -> usize {
         let over = |slots: &[u64]| slots.iter().all(|slot| *slot == 0 || grant::expires(*slot) < before);
-        let candidates = self.grants().into_iter().filter(|(_, grants)| over(&grants.slots));
-        candidates.filter(|(key, _)| self.sweep_one(key, before)).count()
+        let over: Vec<GrantKey> =
+            grants.into_iter().filter(|(_, grants)| over(&grants.slots)).map(|(key, _)| key).collect();
+        if over.is_empty() {
+            return 0;
+        }
+        let in_use = in_use();
+        let dead = over.iter().filter(|key| !in_use.contains(&(key.endpoint, key.addr)));
+        dead.filter(|key| self.sweep_one(key, before)).count()
     }
 
     fn sweep_one(&self, key: &GrantKey, before: GrantTime) -> bool {

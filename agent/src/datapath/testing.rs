@@ -1,7 +1,7 @@
-//! What only tests do with the maps: emptying them, and aging a flow.
+//! What only tests do with the maps: emptying them, and aging flows and grants.
 
 use aya::maps::{HashMap, Map, MapData, MapError};
-use egret_common::maps::{FlowKey, FlowValue};
+use egret_common::maps::{FlowKey, FlowValue, GrantKey, Grants};
 
 use super::Datapath;
 
@@ -18,6 +18,14 @@ impl Datapath {
             "DESTINATIONS" => empty::<40, 56>(map),
             other => panic!("{other} is not a map that programs write"),
         }
+    }
+
+    /// Writes what an address is known under, as another time would have left it. Panics on failure.
+    #[doc(hidden)]
+    pub fn put_grants(&mut self, key: &GrantKey, value: &Grants) {
+        let map = self.ebpf.map_mut("GRANTS").expect("a map");
+        let mut grants = HashMap::<_, GrantKey, Grants>::try_from(map).expect("of this kind");
+        grants.insert(key, value, 0).expect("taken");
     }
 
     /// Writes a flow. Panics on failure.

@@ -1,4 +1,4 @@
-//! Plays the steps: one world for all, every step in its own thread with its own `egret run`.
+//! Plays the steps of `egret run`: one world for all, every step in its own thread with its own `egret run`.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -26,42 +26,57 @@ pub(super) struct Row {
     pub(super) ok: bool,
 }
 
-/// Everything the demonstration has to tell.
+/// The rows about one command.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Outcome {
+pub(super) struct Part {
+    /// The command.
+    pub(super) title: &'static str,
     /// One per step.
     pub(super) rows: Vec<Row>,
-    /// Drop reason -> what the kernel's counters say, over all runs.
+    /// What the kernel's counters say in the end: (whose and) why -> packets.
     pub(super) drops: BTreeMap<String, u64>,
     /// From start to end.
     pub(super) seconds: f64,
 }
 
+/// Everything the demonstration has to tell.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outcome {
+    /// One per command.
+    pub(super) parts: Vec<Part>,
+}
+
 impl Outcome {
+    /// All rows.
+    pub(super) fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.parts.iter().flat_map(|part| &part.rows)
+    }
+
     /// Whether every row is as expected.
     pub(super) fn passed(&self) -> bool {
-        !self.rows.is_empty() && self.rows.iter().all(|row| row.ok)
+        !self.parts.is_empty()
+            && self.parts.iter().all(|part| !part.rows.is_empty() && part.rows.iter().all(|row| row.ok))
     }
 }
 
-/// Makes the world, plays all steps and then the control without Egret.
-pub(super) fn play(options: &Options) -> Outcome {
-    let Some(lab) = Lab::start() else { return Outcome::default() };
+/// Makes the world, plays all steps of `egret run` and then the control without Egret.
+pub(super) fn play(options: &Options) -> Part {
+    let mut part = Part { title: "egret run", ..Part::default() };
+    let Some(lab) = Lab::start() else { return part };
     steps::furnish(&lab);
     let steps: Vec<Step> = steps::all().into_iter().filter(|step| step.core || !options.core).collect();
     let captures = Captures { web: lab.capture(), dns: Capture::start(lab.world.ns("d")) };
     let runs = in_parallel(&steps, |step| lab.egret().args(step.options).run(&step.command));
-    let mut outcome = Outcome::default();
     for (step, run) in steps.iter().zip(runs) {
         let verdict = run.and_then(|run| {
-            count_drops(&run, &mut outcome.drops);
+            count_drops(&run, &mut part.drops);
             let seen = Seen { run: &run, lab: &lab, captures: &captures, at_once: Options::at_once() };
             (step.check)(&seen).map_err(|text| format!("{text}{}", complaint(&run)))
         });
-        outcome.rows.push(step.row(verdict));
+        part.rows.push(step.row(verdict));
     }
-    outcome.rows.push(control::row(&lab, &steps));
-    outcome
+    part.rows.push(control::row(&lab, &steps));
+    part
 }
 
 /// What arrives where nothing may arrive.
@@ -84,7 +99,8 @@ pub(super) fn in_parallel<S: Sync, T: Send>(
     })
 }
 
-fn words(panic: &(dyn std::any::Any + Send)) -> String {
+/// The text of a panic.
+pub(super) fn words(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).into())).unwrap_or_default()
 }

@@ -29,6 +29,8 @@ const WANTED: &[&str] = &[
     "udp_diag",
     "nf_tables",
     "nft_ct",
+    "nft_chain_nat",
+    "nft_nat",
     "nft_reject_inet",
 ];
 

@@ -24,7 +24,7 @@ use crate::{
     identity::NamedPorts,
     labels::Selector,
     names::{Kind, Pattern},
-    policy::{Effect, Entity, Peers, Tier},
+    policy::{DNS_PORT, Effect, Entity, Peers, Tier},
     ports::{PortSpec, Ports, Proto},
 };
 
@@ -273,7 +273,8 @@ impl Set {
         })
     }
 
-    /// The right to ask through a `rules.dns` rule: at its ports, or wherever the trusted resolvers listen.
+    /// The right to ask through a `rules.dns` rule: at its ports, or wherever the trusted resolvers listen. Always at port 53
+    /// as well, where the Service of DNS pods with another port is asked (CASES R-A02).
     fn asks(&self, rule: usize) -> Vec<Claim> {
         let r = self.rules[rule].rule();
         match &r.ports {
@@ -284,7 +285,8 @@ impl Set {
                     PortSpec::Named(..) => None,
                 })
                 .filter(|r| matches!(r.proto(), Proto::Udp | Proto::Tcp))
-                .map(|r| Claim { lo: r.lo(), hi: r.hi(), ..self.ask(rule) })
+                .flat_map(|r| [(r.lo(), r.hi()), (DNS_PORT, DNS_PORT)])
+                .map(|(lo, hi)| Claim { lo, hi, ..self.ask(rule) })
                 .collect(),
             _ => vec![self.ask(rule)],
         }

@@ -1,4 +1,5 @@
-//! Which labels make an identity: Cilium's default list (`pkg/labelsfilter`, POLICY-APIS 3).
+//! Which labels make an identity: Cilium's default list (`pkg/labelsfilter`, POLICY-APIS 3). Others count where a policy
+//! asks for them, which [`crate::cluster`] sees to.
 //!
 //! Owns: the list and its rule of precedence. Must not know: pods, namespaces, numbers.
 

@@ -31,11 +31,15 @@ struct Bench {
 
 impl Bench {
     fn new(policies: Vec<Policy>, search: &[&str]) -> Self {
+        Self::beside(&["10.7.0.53:53"], policies, search)
+    }
+
+    fn beside(resolvers: &[&str], policies: Vec<Policy>, search: &[&str]) -> Self {
         let search: Vec<Name> = search.iter().map(|s| Name::parse(s).unwrap()).collect();
         let world = World {
             search: search.clone(),
             cluster_domain: None,
-            resolvers: BTreeSet::from(["10.7.0.53:53".parse().unwrap()]),
+            resolvers: resolvers.iter().map(|r| r.parse().unwrap()).collect(),
             identities: BTreeMap::new(),
             peers: BTreeMap::new(),
             names_ask: NamesAsk::Yes,
@@ -123,11 +127,14 @@ impl Bench {
     }
 
     fn check_query(&self, name: &str, want: bool) {
-        let name = Name::parse(name).unwrap();
-        assert_eq!(eval_query(&self.policies, &name, 53, &self.search, NamesAsk::Yes), want, "text: {name}");
+        let text = eval_query(&self.policies, &Name::parse(name).unwrap(), 53, &self.search, NamesAsk::Yes);
+        assert_eq!((text, self.may_ask(name, 53)), (want, want), "text, maps: {name}");
+    }
+
+    fn may_ask(&self, name: &str, port: u16) -> bool {
         let view = View { desired: &self.compiled.desired, grants: &BTreeMap::new(), now: NOW };
-        let class = self.compiled.desired.name_class(&name);
-        assert_eq!(may_ask(&view, &self.compiled.desired.endpoints[&1], class, 53), want, "maps: {name}");
+        let class = self.compiled.desired.name_class(&Name::parse(name).unwrap());
+        may_ask(&view, &self.compiled.desired.endpoints[&1], class, port)
     }
 }
 
@@ -269,6 +276,20 @@ fn r_a07_dns_rules_permit_questions_and_nothing_else() {
     b.check_query("a.b.example", false);
     b.check("192.0.2.1 443/tcp as other.example", Err(NamePortMismatch));
     b.check("192.0.2.1 443/tcp as api.example", Ok(()));
+}
+
+#[test]
+fn r_a02_who_asks_the_service_means_its_pods() {
+    // Whether the packet passes is another question: none of these rules but the first opens the pods' port.
+    for (port, service, pod) in [(5353, true, true), (53, true, false), (8053, true, false)] {
+        let rule = format!(
+            "egress:\n- toEntities: [cluster]\n  toPorts: [{{ports: [{{port: '{port}'}}], rules: {{dns: [{{matchName: a.example}}]}}}}]"
+        );
+        let policies = Bench::yaml(&[&rule]).policies;
+        let b = Bench::beside(&["10.96.0.10:53", "10.244.0.53:5353"], policies, &[]);
+        assert_eq!((b.may_ask("a.example", 53), b.may_ask("a.example", 5353)), (service, pod), "{port}");
+        assert!(!b.may_ask("b.example", 53) && !b.may_ask("a.example", 54));
+    }
 }
 
 #[test]

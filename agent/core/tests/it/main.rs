@@ -2,12 +2,8 @@
 //! against what follows from them.
 
 mod cases;
-mod cluster;
-mod cyclonus;
 mod objects;
 mod oracle;
-mod roster;
 mod scanner;
 mod steps;
 mod support;
-mod tables;

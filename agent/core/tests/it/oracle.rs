@@ -107,19 +107,45 @@ fn granted(policies: &[Policy], probe: &Probe) -> Vec<KnownName> {
     probe.names.iter().filter(|k| mentioned(policies, &k.name)).cloned().collect()
 }
 
+fn agree(policies: &[Policy], probes: &[Probe]) -> Result<(), TestCaseError> {
+    let mut book = Book::default();
+    let compiled = compiled(policies, probes, &mut book);
+    for probe in probes {
+        let known = granted(policies, probe);
+        prop_assert_eq!(
+            by_maps(&compiled, &mut book, probe, &known),
+            by_text(policies, probe, &known),
+            "{:?}",
+            probe
+        );
+    }
+    Ok(())
+}
+
+/// Five thousand policy sets with fifty probes each, in tests that take seconds without optimisation.
+macro_rules! agreeing {
+    ($($name:ident)+) => {
+        proptest! {
+            #![proptest_config(ProptestConfig::with_cases(1_250))]
+            $(
+                #[test]
+                fn $name(policies in any_policies(), probes in proptest::collection::vec(any_probe(), 50)) {
+                    agree(&policies, &probes)?;
+                }
+            )+
+        }
+    };
+}
+
+agreeing! {
+    k_a02_text_and_maps_agree_1
+    k_a02_text_and_maps_agree_2
+    k_a02_text_and_maps_agree_3
+    k_a02_text_and_maps_agree_4
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
-
-    #[test]
-    fn k_a02_text_and_maps_agree(policies in any_policies(), probes in proptest::collection::vec(any_probe(), 64)) {
-        let mut book = Book::default();
-        let compiled = compiled(&policies, &probes, &mut book);
-        for probe in &probes {
-            let known = granted(&policies, probe);
-            prop_assert_eq!(
-                by_maps(&compiled, &mut book, probe, &known), by_text(&policies, probe, &known), "{:?}", probe);
-        }
-    }
 
     #[test]
     fn k_a02_order_and_spreading_mean_nothing(policies in any_policies(), probes in proptest::collection::vec(any_probe(), 32)) {

@@ -450,3 +450,34 @@ fn a_large_cluster_is_resolved_in_moments() {
     assert!(resolved.services.iter().all(|s| s.backends.len() == 2));
     assert!(took.as_secs() < 5, "{took:?}");
 }
+
+/// A label that differs from pod to pod is part of an identity as long as a policy asks for it (CASES K-A08).
+#[test]
+fn k_a08_a_label_counts_where_a_policy_asks_for_it() {
+    const NAME: &str = "statefulset.kubernetes.io/pod-name";
+    let pod = |n: u8| {
+        format!(
+            "Pod db-{n}: {{labels: {{app: db, {NAME}: db-{n}}}}} | \
+             {{spec: {{nodeName: n1}}, status: {{podIP: 10.1.0.{n}}}}}"
+        )
+    };
+    let mut lab = Lab::new(&[&pod(1), &pod(2)]);
+    let identities = |lab: &mut Lab| {
+        let local = lab.resolve().local;
+        (local[0].identity == local[1].identity, [local[0].policies.len(), local[1].policies.len()])
+    };
+    assert_eq!(identities(&mut lab), (true, [0, 0]));
+    lab.put(&format!(
+        "NetworkPolicy p: {{spec: {{podSelector: {{matchLabels: {{{NAME}: db-2}}}}, policyTypes: [Ingress]}}}}"
+    ));
+    assert_eq!(identities(&mut lab), (false, [0, 1]));
+    // As a peer of another policy, too; then the first one goes, and the other.
+    lab.put(&format!(
+        "ClusterNetworkPolicy q: {{spec: {{tier: Admin, priority: 0, subject: {{namespaces: {{}}}}, egress: [\
+         {{action: Deny, to: [{{pods: {{podSelector: {{matchLabels: {{{NAME}: db-1}}}}}}}}]}}]}}}}"
+    ));
+    lab.delete("NetworkPolicy p");
+    assert_eq!(identities(&mut lab), (false, [1, 1]));
+    lab.put("ClusterNetworkPolicy q: {spec: {tier: Admin, priority: 0, subject: {namespaces: {}}}}");
+    assert_eq!(identities(&mut lab), (true, [1, 1]));
+}
