@@ -10,6 +10,8 @@
 
 mod answer;
 mod keeper;
+#[doc(hidden)]
+pub mod measure;
 mod objects;
 mod pods;
 mod records;

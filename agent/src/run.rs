@@ -29,6 +29,7 @@ use egret_core::desired::{Desired, diff};
 use egret_core::dns::cache::Limits;
 use egret_core::dns::lifetime::Lifetime;
 use egret_core::identity::NamedPorts;
+use egret_core::policy::Policies;
 use egret_core::state::State;
 use egret_core::tuning::Lifetimes;
 
@@ -108,9 +109,9 @@ fn compile(args: &RunArgs, plan: &Plan, identities: BTreeMap<IpAddr, u32>) -> Re
     flags |= if plan.isolated { ENDPOINT_QUERY_FILTER } else { 0 };
     flags |= if args.on_deny == OnDeny::Reject { ENDPOINT_REJECT } else { 0 };
     flags |= if args.audit { ENDPOINT_AUDIT } else { 0 };
-    let policies = plan.policies.clone();
+    let policies: Policies = plan.policies.clone().into();
     let given = args.names.lifetimes().unwrap_or_default();
-    let lifetime = Lifetimes::of_policies(&policies).under(given).or(Lifetime::default());
+    let lifetime = Lifetimes::of_policies(policies.each()).under(given).or(Lifetime::default());
     let spec = EndpointSpec {
         id: ENDPOINT,
         identity: identity::HOST,

@@ -50,8 +50,9 @@ impl Arena {
         Self::load_with(config_flags, sizes, u32::MAX, true)
     }
 
+    /// As [`Arena::load_limited`], with or without the programs of pods' interfaces.
     #[track_caller]
-    fn load_with(config_flags: u32, sizes: Sizes, events_per_second: u32, pods: bool) -> Self {
+    pub fn load_with(config_flags: u32, sizes: Sizes, events_per_second: u32, pods: bool) -> Self {
         let lock = Lock::shared();
         residue::ensure_bpffs();
         let home = Home::enter();

@@ -11,10 +11,12 @@
 //! - What [`Cluster::resolve`] says follows from the objects in force alone, except that of two pods with one address
 //!   and no creation time the one that came later wins.
 
+mod addresses;
 mod advise;
 mod asked;
 mod ground;
 mod object;
+mod profiles;
 mod read;
 mod resolve;
 mod services;
@@ -34,7 +36,11 @@ pub use resolve::{ApiServer, LocalPod, Resolved};
 pub use services::ServiceEntry;
 pub use source::Source;
 
+use addresses::{Addresses, Claim};
 use asked::Asked;
+use ground::Meant;
+use profiles::Profiles;
+use services::Backends;
 
 use crate::{
     identity::{Profile, labels_with},
@@ -59,11 +65,15 @@ pub struct Cluster {
     services: BTreeMap<Key, Service>,
     slices: BTreeMap<Key, EndpointSlice>,
     nodes: BTreeMap<String, Node>,
-    policies: BTreeMap<Key, Vec<Policy>>,
+    policies: BTreeMap<Key, Vec<Arc<Policy>>>,
     asked: Asked,
     groups: BTreeMap<String, CidrGroup>,
-    /// Every profile of a pod once, so that what follows from it is worked out once.
-    profiles: BTreeSet<Arc<Profile>>,
+    profiles: Profiles,
+    addresses: Addresses,
+    /// The pods of each node; `None`: bound to no node.
+    by_node: BTreeMap<Option<String>, BTreeSet<Key>>,
+    backends: Backends,
+    meant: Meant,
     own_addresses: BTreeSet<IpAddr>,
     arrivals: u64,
 }
@@ -88,10 +98,6 @@ impl Stored {
         self.is_live() && !self.pod.host_network
     }
 
-    /// The later of two pods with one address has it.
-    fn age(&self) -> (&str, u64) {
-        (&self.pod.created, self.arrival)
-    }
 }
 
 impl Cluster {
@@ -109,7 +115,7 @@ impl Cluster {
     }
 
     /// The policy objects.
-    pub fn policies(&self) -> impl Iterator<Item = (&Key, &[Policy])> {
+    pub fn policies(&self) -> impl Iterator<Item = (&Key, &[Arc<Policy>])> {
         self.policies.iter().map(|(key, policies)| (key, policies.as_slice()))
     }
 
@@ -127,8 +133,14 @@ impl Cluster {
                 let name = key.name;
                 replace(&mut self.namespaces, name.clone(), labels) && self.namespace_changed(&name)
             }
-            Body::Service(service) => replace(&mut self.services, key, service),
-            Body::EndpointSlice(slice) => replace(&mut self.slices, key, slice),
+            Body::Service(service) => {
+                self.backends.forget(&key.namespace);
+                replace(&mut self.services, key, service)
+            }
+            Body::EndpointSlice(slice) => {
+                self.backends.forget(&key.namespace);
+                replace(&mut self.slices, key, slice)
+            }
             Body::Node(node) => replace(&mut self.nodes, key.name, node),
             Body::Policies(policies) => self.put_policies(key, policies),
             Body::CidrGroup(group) => replace(&mut self.groups, key.name, group),
@@ -137,30 +149,50 @@ impl Cluster {
 
     fn delete(&mut self, key: &Key) -> bool {
         match key.kind {
-            // The pod itself is dropped first: it holds its profile.
-            Kind::Pod => self.pods.remove(key).is_some() && self.forget_profiles(),
+            Kind::Pod => match self.pods.remove(key) {
+                Some(stored) => {
+                    self.leave(key, &stored);
+                    true
+                }
+                None => false,
+            },
             Kind::Namespace => {
                 self.namespaces.remove(&key.name).is_some() && self.namespace_changed(&key.name)
             }
-            Kind::Service => self.services.remove(key).is_some(),
-            Kind::EndpointSlice => self.slices.remove(key).is_some(),
+            Kind::Service => {
+                self.backends.forget(&key.namespace);
+                self.services.remove(key).is_some()
+            }
+            Kind::EndpointSlice => {
+                self.backends.forget(&key.namespace);
+                self.slices.remove(key).is_some()
+            }
             Kind::Node => self.nodes.remove(&key.name).is_some(),
             Kind::CiliumCidrGroup => self.groups.remove(&key.name).is_some(),
             _ => {
-                let old = self.policies.remove(key);
-                old.is_some_and(|old| !self.asked.replace(&old, &[]) || self.labels_changed(|_| true))
+                let Some(old) = self.policies.remove(key) else { return false };
+                self.policies_changed(&old, &[]);
+                true
             }
         }
     }
 
     fn put_policies(&mut self, key: Key, policies: Vec<Policy>) -> bool {
-        let old = self.policies.get(&key).map(Vec::as_slice);
-        if old == Some(policies.as_slice()) {
+        let before = self.policies.get(&key);
+        if before.is_some_and(|before| before.iter().map(|policy| &**policy).eq(&policies)) {
             return false;
         }
-        let asks = self.asked.replace(old.unwrap_or_default(), &policies);
-        self.policies.insert(key, policies);
-        !asks || self.labels_changed(|_| true)
+        let policies: Vec<Arc<Policy>> = policies.into_iter().map(Arc::new).collect();
+        let before = self.policies.insert(key, policies.clone()).unwrap_or_default();
+        self.policies_changed(&before, &policies);
+        true
+    }
+
+    fn policies_changed(&mut self, old: &[Arc<Policy>], new: &[Arc<Policy>]) {
+        if self.asked.replace(old.iter().map(|p| &**p), new.iter().map(|p| &**p)) {
+            self.labels_changed(|_| true);
+        }
+        self.profiles.policies_changed(old.iter().chain(new));
     }
 
     fn put_pod(&mut self, key: Key, pod: Pod) -> bool {
@@ -174,44 +206,68 @@ impl Cluster {
         let arrival = same.map_or(self.arrivals + 1, |s| s.arrival);
         self.arrivals = self.arrivals.max(arrival);
         let profile = self.profile(&key.namespace, &pod);
-        drop(self.pods.insert(key, Stored { pod, profile, arrival }));
-        self.forget_profiles()
+        let stored = Stored { pod, profile, arrival };
+        if let Some(before) = self.pods.remove(&key) {
+            self.leave(&key, &before);
+        }
+        self.enter(&key, &stored);
+        self.pods.insert(key, stored);
+        true
     }
 
+    /// Notes what a pod stands for, its profile apart.
+    fn enter(&mut self, key: &Key, stored: &Stored) {
+        self.by_node.entry(stored.pod.node.clone()).or_default().insert(key.clone());
+        self.backends.forget(&key.namespace);
+        if stored.has_own_network() {
+            let claim = Claim::of(key, stored);
+            stored.pod.ips.iter().for_each(|ip| self.addresses.claim(*ip, claim.clone()));
+        }
+    }
+
+    fn leave(&mut self, key: &Key, stored: &Stored) {
+        self.profiles.leave(&stored.profile, stored.has_own_network());
+        self.backends.forget(&key.namespace);
+        stored.pod.ips.iter().for_each(|ip| self.addresses.release(*ip, key));
+        if let Some(pods) = self.by_node.get_mut(&stored.pod.node) {
+            pods.remove(key);
+            if pods.is_empty() {
+                self.by_node.remove(&stored.pod.node);
+            }
+        }
+    }
+
+    /// The profile of a pod, which has it from now on.
     fn profile(&mut self, namespace: &str, pod: &Pod) -> Arc<Profile> {
         let none = Labels::new();
         let of_namespace = self.namespaces.get(namespace).unwrap_or(&none);
         let labels = labels_with(&pod.labels, namespace, of_namespace, &pod.service_account, |key| {
             self.asked.contains(key)
         });
-        let profile = Profile { labels, ports: pod.ports.clone() };
-        if let Some(known) = self.profiles.get(&profile) {
-            return known.clone();
-        }
-        let profile = Arc::new(profile);
-        self.profiles.insert(profile.clone());
-        profile
+        let with_network = pod.phase == Phase::Live && !pod.host_network;
+        self.profiles.enter(Profile { labels, ports: pod.ports.clone() }, with_network)
     }
 
-    /// Drops the profiles that no pod has any more. Always true: something has changed.
-    fn forget_profiles(&mut self) -> bool {
-        self.profiles.retain(|p| Arc::strong_count(p) > 1);
-        true
-    }
-
-    /// The labels of a namespace are labels of its pods (K-A08).
+    /// The labels of a namespace are labels of its pods (K-A08). Always true: something has changed.
     fn namespace_changed(&mut self, namespace: &str) -> bool {
         self.labels_changed(|key| key.namespace == namespace)
     }
 
-    /// What makes the labels of some pods is different now. Always true, as with [`Cluster::forget_profiles`].
+    /// What makes the labels of some pods is different now. Always true.
     fn labels_changed(&mut self, concerned: impl Fn(&Key) -> bool) -> bool {
         let mut pods = std::mem::take(&mut self.pods);
         for (key, stored) in pods.iter_mut().filter(|(key, _)| concerned(key)) {
-            stored.profile = self.profile(&key.namespace, &stored.pod);
+            let profile = self.profile(&key.namespace, &stored.pod);
+            if Arc::ptr_eq(&profile, &stored.profile) {
+                self.profiles.leave(&profile, stored.has_own_network());
+                continue;
+            }
+            self.leave(key, stored);
+            stored.profile = profile;
+            self.enter(key, stored);
         }
         self.pods = pods;
-        self.forget_profiles()
+        true
     }
 }
 

@@ -3,6 +3,7 @@
 //! Owns: which maps the agent writes, and in which order. Must not know: how a map is written, or why it says what
 //! it says. `GRANTS` and everything that the kernel writes are not here.
 
+mod delta;
 mod diff;
 mod view;
 
@@ -14,6 +15,7 @@ use egret_common::{
     net::Addr,
 };
 
+pub(crate) use delta::{Delta, changes, resolver_changes};
 pub use diff::{Entry, MapOp, diff};
 pub use view::View;
 

@@ -1,11 +1,14 @@
 //! Identities: what a pod is to a policy, as labels and as a number.
 //!
 //! Owns: the labels that make an identity, and the numbers of this node. Must not know: addresses, policies, maps. A
-//! number stands for one set of labels and named ports as long as the process lives.
+//! number stands for one set of labels and named ports; it is given to another one only long after.
 
 mod filter;
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use egret_common::ids::{CLASS_NAMES_SUMMARY, identity};
 
@@ -13,6 +16,7 @@ pub use filter::is_relevant;
 
 use crate::{
     labels::{CLUSTER, Labels, NAMESPACE_LABELS, POD_NAMESPACE, SERVICE_ACCOUNT},
+    numbering::Numbering,
     ports::Proto,
 };
 
@@ -77,42 +81,71 @@ pub struct Identity {
     pub ports: NamedPorts,
 }
 
-/// The numbers that were given out. None is ever given to another profile.
-#[derive(Debug, Clone, Default)]
+/// The numbers of profiles. A number stands for its profile while a pod has it, and long after.
+#[derive(Debug, Clone)]
 pub struct IdentityBook {
-    numbers: BTreeMap<Profile, u32>,
+    numbers: Numbering<Profile>,
+    /// Identities by where their profiles are, which are held so that no other one can be there.
+    places: BTreeMap<usize, (Arc<Profile>, Arc<Identity>)>,
+}
+
+impl Default for IdentityBook {
+    fn default() -> Self {
+        let numbers = Numbering::new(identity::FIRST_DYNAMIC, CLASS_NAMES_SUMMARY - 1);
+        Self { numbers, places: BTreeMap::new() }
+    }
 }
 
 impl IdentityBook {
-    /// The profile's number, new if need be. After 16 million profiles every further one gets Cilium's `unmanaged`
+    /// The profile's number, new if need be. If there are 16 million profiles every further one gets Cilium's `unmanaged`
     /// (3), which no selector means.
     pub fn number(&mut self, profile: &Profile) -> u32 {
-        if let Some(number) = self.numbers.get(profile) {
-            return *number;
+        let known = self.numbers.get(profile);
+        known.or_else(|| self.numbers.number(profile.clone())).unwrap_or(UNMANAGED)
+    }
+
+    /// The profile's identity, new if need be. Costs little if it was asked for before.
+    pub fn identity(&mut self, profile: &Arc<Profile>) -> Arc<Identity> {
+        let place = Arc::as_ptr(profile).addr();
+        if let Some((_, identity)) = self.places.get(&place) {
+            return identity.clone();
         }
-        let next = u32::try_from(self.numbers.len()).ok();
-        let next = next.and_then(|n| n.checked_add(identity::FIRST_DYNAMIC));
-        let Some(number) = next.filter(|n| *n < CLASS_NAMES_SUMMARY) else { return UNMANAGED };
-        self.numbers.insert(profile.clone(), number);
-        number
+        let number = self.numbers.number(profile.clone()).unwrap_or(UNMANAGED);
+        let (labels, ports) = (profile.labels.clone(), profile.ports.clone());
+        let identity = Arc::new(Identity { number, labels, ports });
+        self.places.insert(place, (profile.clone(), identity.clone()));
+        identity
     }
 
-    /// The profile's identity, new if need be.
-    pub fn identity(&mut self, profile: &Profile) -> Identity {
-        let number = self.number(profile);
-        Identity { number, labels: profile.labels.clone(), ports: profile.ports.clone() }
+    /// Gives a profile the number that it had in another process. False: one of them is taken.
+    pub fn restore(&mut self, number: u32, profile: Profile) -> bool {
+        self.numbers.restore(number, profile)
     }
 
-    /// How many numbers were given out.
+    /// Every profile that has a number.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Profile)> {
+        self.numbers.iter().map(|(number, profile)| (number, &**profile))
+    }
+
+    /// Forgets profiles, once there are many that no pod has. `used`: those that pods have, by where they are.
+    pub(crate) fn forget(&mut self, used: &BTreeSet<usize>) {
+        self.places.retain(|place, _| used.contains(place));
+        if self.numbers.is_crowded(used.len()) {
+            let live: BTreeSet<u32> = self.places.values().map(|(_, identity)| identity.number).collect();
+            self.numbers.retain(|number, _| live.contains(&number));
+        }
+    }
+
+    /// How many profiles have numbers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.numbers.len()
     }
 
-    /// Whether no number was given out yet.
+    /// Whether no profile has a number yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.numbers.is_empty()
+        self.len() == 0
     }
 }
 
@@ -168,7 +201,8 @@ mod tests {
         let b = Profile { labels: labels(&[("app", "b")]), ports: NamedPorts::new() };
         let named = Profile { ports: [(("web".to_owned(), Proto::Tcp), 80)].into(), ..a.clone() };
         assert_eq!([&a, &b, &named, &a].map(|p| book.number(p)), [256, 257, 258, 256]);
-        assert_eq!(book.identity(&named), Identity { number: 258, labels: named.labels, ports: named.ports });
+        let identity = Identity { number: 258, labels: named.labels.clone(), ports: named.ports.clone() };
+        assert_eq!(*book.identity(&Arc::new(named)), identity);
         assert_eq!(book.len(), 3);
     }
 }

@@ -23,6 +23,7 @@
 //! | [`cluster`] | pods, services, nodes and policies as objects; who owns which address |
 //! | [`ports`], [`net`] | protocols, port ranges, named ports; CIDRs and their canonical form |
 //! | [`allow`] | `NAME[:PORT[/PROTO]]` |
+//! | `numbering` | numbers for identities, sets, classes and rules, and when one may be given again |
 //! | [`tuning`] | annotations: audit, reject, lifetimes |
 //! | `problem` | what is wrong with a YAML value, for all readers |
 //! | [`policy`] | the model; `kubernetes` and `cilium` read, `write` writes, diagnostics carry the field's path |
@@ -53,6 +54,7 @@ pub mod identity;
 pub mod labels;
 pub mod names;
 pub mod net;
+mod numbering;
 pub mod policy;
 pub mod ports;
 mod problem;

@@ -13,6 +13,7 @@ pub(crate) mod load;
 mod reader;
 mod reference;
 mod selector;
+mod shared;
 mod tier;
 mod workload;
 
@@ -34,6 +35,7 @@ pub const DNS_PORT: u16 = 53;
 pub use diagnostic::{Diagnostic, Severity};
 pub use load::{Loaded, parse};
 pub use reference::Reference;
+pub use shared::Policies;
 pub(crate) use tier::in_order;
 pub use tier::{Standing, Tier};
 

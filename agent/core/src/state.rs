@@ -3,6 +3,7 @@
 //! Owns: policies in force, their compiled form, and what each workload was told. One task owns a `State`; nothing in
 //! it waits, locks or reads a clock. Must not know: how maps are written, how events arrive.
 
+mod forget;
 mod lesson;
 mod saved;
 mod update;
@@ -16,13 +17,14 @@ use egret_common::{
     net::proto,
 };
 
+pub use forget::Sizes;
 pub use lesson::{KernelDid, Lesson};
-pub use saved::{Saved, SavedRole};
+pub use saved::{Saved, SavedClass, SavedRole, SavedTold};
 pub use update::Wiring;
 
 use crate::{
     compile::{self, Book, CompileError, Compiled, EndpointSpec, Role, World, addr},
-    desired::{Desired, Entry, MapOp, diff},
+    desired::{Delta, Desired, Entry, MapOp},
     dns::{
         cache::{Cache, Limits},
         lifetime::keep_in_use,
@@ -52,30 +54,52 @@ pub struct State {
     endpoints: Vec<EndpointSpec>,
     book: Book,
     compiled: Compiled,
+    /// `None`: a step has failed, which may have left classes without rules; the next one begins from nothing.
+    cache: Option<compile::Cache>,
     wiring: Wiring,
     caches: BTreeMap<EndpointId, Cache>,
     limits: Limits,
-    /// That many name classes have their rules in `compiled`.
-    ruled: usize,
 }
 
 impl State {
-    /// Compiles the policies. The maps are expected to be empty: [`diff`] from `Desired::default()` fills them.
+    /// Compiles the policies. The maps are expected to be empty: [`crate::desired::diff`] from `Desired::default()`
+    /// fills them.
     ///
     /// # Errors
     /// [`CompileError`].
     pub fn new(world: World, endpoints: Vec<EndpointSpec>, limits: Limits) -> Result<Self, CompileError> {
-        let mut book = Book::default();
-        let compiled = compile::compile(&world, &endpoints, &mut book)?;
-        let ruled = book.classes();
-        let (wiring, caches) = (Wiring::default(), BTreeMap::new());
-        Ok(Self { world, endpoints, book, compiled, wiring, caches, limits, ruled })
+        Self::begin(world, endpoints, Wiring::default(), limits, Book::default())
+    }
+
+    fn begin(
+        world: World,
+        endpoints: Vec<EndpointSpec>,
+        wiring: Wiring,
+        limits: Limits,
+        mut book: Book,
+    ) -> Result<Self, CompileError> {
+        let (cache, mut compiled) = compile::Cache::whole(&world, &endpoints, &mut book)?;
+        wiring.enter(&mut compiled.desired);
+        let (cache, caches) = (Some(cache), BTreeMap::new());
+        Ok(Self { world, endpoints, book, compiled, cache, wiring, caches, limits })
     }
 
     /// What the maps shall hold.
     #[must_use]
     pub fn desired(&self) -> &Desired {
         &self.compiled.desired
+    }
+
+    /// What all endpoints share.
+    #[must_use]
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// The numbers that were given.
+    #[must_use]
+    pub fn book(&self) -> &Book {
+        &self.book
     }
 
     /// `CONFIG_*` bits that the programs need.
@@ -111,41 +135,6 @@ impl State {
         self.caches.get(&endpoint).into_iter().flat_map(move |cache| cache.names_of(address))
     }
 
-    /// Forgets answers that ended before `before`.
-    pub fn forget(&mut self, before: GrantTime) {
-        self.caches.values_mut().for_each(|cache| cache.forget(before));
-    }
-
-    /// Puts other policies in force. Grants: for the names that workloads know and that belong to another class now
-    /// (CASES T-A06).
-    ///
-    /// # Errors
-    /// [`CompileError`]; then the old policies stay in force.
-    pub fn replace(
-        &mut self,
-        endpoints: Vec<EndpointSpec>,
-        now: GrantTime,
-    ) -> Result<(Vec<MapOp>, Vec<Grant>), CompileError> {
-        let mut compiled = compile::compile(&self.world, &endpoints, &mut self.book)?;
-        self.wiring.enter(&mut compiled.desired);
-        let old = std::mem::replace(&mut self.compiled, compiled);
-        self.endpoints = endpoints;
-        self.ruled = self.book.classes();
-        let mut grants = Vec::new();
-        for (endpoint, cache) in &self.caches {
-            let alive = cache.iter().filter(|(.., expires)| *expires > now);
-            for (name, address, expires) in alive.filter(|(name, ip, _)| self.world.may_open(name, *ip)) {
-                let class = self.book.class_id(self.compiled.index.classify(name));
-                if class != self.book.class_id(old.index.classify(name)) {
-                    grants.push(grant(*endpoint, address, class, expires));
-                }
-            }
-        }
-        self.add_rules_up_to(self.book.classes())?;
-        grants.retain(|g| opens(&self.compiled.desired, g.class));
-        Ok((diff(&old.desired, &self.compiled.desired), grants))
-    }
-
     /// A workload asks for a name: if only the full matcher knows its class, the kernel's table gets an entry, so
     /// that it is there when the answer arrives.
     ///
@@ -167,14 +156,6 @@ impl State {
         self.compiled.desired.name_exact.insert(name.clone(), class);
         ops.push(MapOp::Put(Entry::NameExact(name.clone(), class)));
         Ok(ops)
-    }
-
-    /// Other addresses have an identity now, such as those of this host.
-    pub fn set_identities(&mut self, identities: BTreeMap<IpAddr, u32>) -> Vec<MapOp> {
-        let old = self.compiled.desired.clone();
-        self.compiled.desired.identities = identities.iter().map(|(ip, id)| (addr(*ip), *id)).collect();
-        self.world.identities = identities;
-        diff(&old, &self.compiled.desired)
     }
 
     /// Whether a grant of this workload ends so soon that [`State::keep_in_use`] would extend it if it is in use.
@@ -217,22 +198,30 @@ impl State {
     /// The class of a name, and the steps that give it its rules if no name of this class was seen before.
     fn class_of(&mut self, name: &Name) -> Result<(ClassId, Vec<MapOp>), CompileError> {
         let class = self.book.class_id(self.compiled.index.classify(name));
-        let ops = self.add_rules_up_to(self.book.classes())?;
+        let ops = self.add_rules()?;
         Ok((class, ops))
     }
 
     /// Rules for classes that came up after compiling.
-    fn add_rules_up_to(&mut self, count: usize) -> Result<Vec<MapOp>, CompileError> {
-        let mut ops = Vec::new();
-        while self.ruled < count {
-            let rules = compile::rules_of_class(&self.world, &self.endpoints, &mut self.book, self.ruled)?;
-            for (key, chunk) in rules {
-                self.compiled.desired.rules.insert(key, chunk);
-                ops.push(MapOp::Put(Entry::Rules(key, Box::new(chunk))));
+    fn add_rules(&mut self) -> Result<Vec<MapOp>, CompileError> {
+        let old = &self.compiled.desired;
+        let delta = match &self.cache {
+            Some(cache) => cache.rules_of_new_names(old, &mut self.book)?,
+            None => {
+                let (cache, mut compiled) = compile::Cache::whole(&self.world, &self.endpoints, &mut self.book)?;
+                self.wiring.enter(&mut compiled.desired);
+                self.cache = Some(cache);
+                Delta::between(old, &compiled.desired)
             }
-            self.ruled += 1;
-        }
-        Ok(ops)
+        };
+        Ok(self.take(delta))
+    }
+
+    /// Puts a difference in force; gives the steps.
+    fn take(&mut self, delta: Delta) -> Vec<MapOp> {
+        let ops = delta.steps(&self.compiled.desired);
+        delta.enter(&mut self.compiled.desired);
+        ops
     }
 }
 

@@ -69,7 +69,7 @@ impl Keeper {
             mode: if self.setting.flags & ENDPOINT_AUDIT != 0 { "audit" } else { "enforce" }.into(),
             endpoints_ready: self.registry.iter().filter(held).count(),
             endpoints: self.registry.iter().count(),
-            identities: self.objects.labels().count(),
+            identities: self.objects.labels(&self.picture).count(),
             policies: self.objects.policies().count(),
             revision: self.revision,
             resolvers: self
@@ -88,7 +88,7 @@ impl Keeper {
 
     fn all_problems(&self) -> Vec<String> {
         let mut all: Vec<String> = self.unreadable.iter().chain(&self.refused).cloned().collect();
-        all.extend(self.picture.diagnostics.iter().cloned());
+        all.extend(self.objects.diagnostics(&self.picture).iter().cloned());
         for entry in self.registry.iter() {
             if let Err(why) = &entry.held {
                 all.push(format!("{} is not found: {why}", entry.pod.name));
@@ -125,7 +125,7 @@ impl Keeper {
             ingress: enforcement(Direction::Ingress).into(),
             egress: enforcement(Direction::Egress).into(),
             identity: entry.pod.identity,
-            labels: entry.pod.labels.clone(),
+            labels: entry.pod.profile.labels.clone(),
             addresses: entry.pod.ips.iter().copied().collect(),
             policies: entry.pod.policies.iter().map(|p| p.origin().to_string()).collect(),
             counters: self.counters(entry.id),
@@ -149,7 +149,7 @@ impl Keeper {
 
     fn identities(&self) -> Vec<api::Identity> {
         let reserved = RESERVED.map(|(id, label)| api::Identity { id, labels: vec![label.to_owned()] });
-        let pods = self.objects.labels().map(|(id, labels)| api::Identity {
+        let pods = self.objects.labels(&self.picture).map(|(id, labels)| api::Identity {
             id,
             labels: labels.iter().map(|(key, value)| format!("k8s:{key}={value}")).collect(),
         });
@@ -186,7 +186,7 @@ impl Keeper {
 
     fn policies(&self) -> api::Policies {
         let mut diagnostics: Vec<String> = self.unreadable.iter().chain(&self.refused).cloned().collect();
-        diagnostics.extend(self.picture.diagnostics.iter().cloned());
+        diagnostics.extend(self.objects.diagnostics(&self.picture).iter().cloned());
         let policies = self.objects.policies().map(|p| self.objects.describe(p)).collect();
         api::Policies { revision: self.revision, policies, diagnostics }
     }

@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
 use egret_common::event::FlowEvent;
-use egret_common::grant::ticks_of_secs;
+use egret_common::grant::{self, ticks_of_secs};
 use egret_common::ids::EndpointId;
 use egret_core::dns::lifetime::Lifetime;
 use egret_core::names::Name;
@@ -21,14 +21,14 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::objects::{Objects, Picture};
 use super::registry::Registry;
-use super::saved::{Memory, MemoryFile};
+use super::saved::MemoryFile;
 use super::startup::Guarded;
 use crate::api::server::Server;
 use crate::cli::StartupMode;
 use crate::datapath::tc::Method;
 use crate::datapath::{Datapath, DnsRecord, Ring};
 use crate::host;
-use crate::learn::{Learner, now};
+use crate::learn::{Effects, Learner, now};
 use crate::place::Host;
 use crate::sandbox::cgroup::Hierarchy;
 use crate::source::events::Events;
@@ -178,9 +178,20 @@ impl Keeper {
                 let before = now().saturating_sub(ticks_of_secs(REMEMBER));
                 self.sweep(before);
                 self.learner.state_mut().forget(before);
+                self.forget_classes();
             }
             Task::Verify => self.verify(),
         }
+    }
+
+    /// Name classes that no policy and no grant speaks of any more.
+    fn forget_classes(&mut self) {
+        let granted = || {
+            let slots = self.datapath.grants().into_iter().flat_map(|(_, grants)| grants.slots);
+            slots.filter(|slot| *slot != 0).map(grant::class).collect()
+        };
+        let ops = self.learner.state_mut().forget_classes(granted);
+        self.perform(&Effects { ops, grants: Vec::new() });
     }
 
     fn read_source(&mut self) {
@@ -205,9 +216,8 @@ impl Keeper {
 
     /// Writes down what the next agent needs.
     pub(super) fn save(&mut self) {
-        let state = self.learner.state().save();
-        let memory = Memory::new(self.registry.numbers(), self.objects.identities(), state);
-        if let Err(error) = self.memory.write(memory) {
+        let (endpoints, identities) = (self.registry.numbers(), self.objects.identities());
+        if let Err(error) = self.memory.write(&endpoints, identities, self.learner.state()) {
             self.complain(format!("cannot write {}: {error}", self.memory.path().display()), 1);
         }
     }

@@ -1,8 +1,10 @@
 //! From texts to what the loop works with. The only place here that knows how objects are read and resolved.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use egret_common::ids::EndpointId;
 use egret_common::maps::{
@@ -13,13 +15,11 @@ use egret_common::net::Direction;
 use egret_core::cluster::{Cluster, LocalPod, Resolved, ServiceEntry, Source};
 use egret_core::compile::{EndpointSpec, NamesAsk, World, addr};
 use egret_core::dns::lifetime::Lifetime;
-use egret_core::identity::{IdentityBook, NamedPorts, Profile};
+use egret_core::identity::{IdentityBook, Profile};
 use egret_core::labels::Labels;
 use egret_core::names::Name;
-use egret_core::policy::{Peers, Policy, Rule, Severity, Subject, Tier};
-use egret_core::ports::Proto;
+use egret_core::policy::{Peers, Policies, Policy, Rule, Severity, Subject, Tier};
 use egret_core::tuning::{Lifetimes, Tuning};
-use serde::{Deserialize, Serialize};
 
 use super::keeper::Setting;
 use crate::api;
@@ -36,14 +36,12 @@ pub(super) struct Local {
     pub(super) ips: BTreeSet<IpAddr>,
     /// Number of its identity.
     pub(super) identity: u32,
-    /// Identity labels.
-    pub(super) labels: Labels,
+    /// Identity labels and named ports.
+    pub(super) profile: Arc<Profile>,
     /// Annotations `egret.dev/...`.
     pub(super) annotations: BTreeMap<String, String>,
-    /// Named ports.
-    pub(super) ports: NamedPorts,
     /// The policies that select it.
-    pub(super) policies: Vec<Policy>,
+    pub(super) policies: Policies,
 }
 
 /// What follows from the objects.
@@ -53,8 +51,8 @@ pub(super) struct Picture {
     pub(super) local: Vec<Local>,
     /// What the compiler asks.
     resolved: Resolved,
-    /// What there is to tell.
-    pub(super) diagnostics: Vec<String>,
+    /// What there is to tell, once somebody has asked.
+    told: OnceCell<Vec<String>>,
 }
 
 /// The objects in force.
@@ -63,26 +61,15 @@ pub(super) struct Objects {
     source: Source,
     cluster: Cluster,
     book: IdentityBook,
-    /// In the order of their numbers.
-    profiles: BTreeMap<u32, Profile>,
     unreadable: Vec<String>,
-}
-
-/// An identity as it is written down.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct SavedIdentity {
-    number: u32,
-    labels: Labels,
-    /// Name, protocol's number, port.
-    ports: Vec<(String, u8, u16)>,
 }
 
 impl Objects {
     /// Takes the texts of a source in.
     pub(super) fn read(&mut self, texts: &Texts) {
-        let shown = |(path, text): (&PathBuf, &String)| (path.display().to_string(), text.clone());
-        let files: Vec<(String, String)> = texts.files.iter().map(shown).collect();
-        for change in self.source.sync(files.iter().map(|(path, text)| (path.as_str(), text.as_str()))) {
+        let files: Vec<(String, &str)> =
+            texts.files.iter().map(|(path, text)| (path.display().to_string(), text.as_str())).collect();
+        for change in self.source.sync(files.iter().map(|(path, text)| (path.as_str(), *text))) {
             self.cluster.apply(change);
         }
         let unreadable = texts.errors.iter();
@@ -93,20 +80,19 @@ impl Objects {
     pub(super) fn picture(&mut self, node: &str, own: &BTreeMap<IpAddr, u32>) -> Picture {
         self.cluster.set_own_addresses(own.keys().copied());
         let resolved = self.cluster.resolve(node, &mut self.book);
-        for identity in resolved.peers.values() {
-            let profile = || Profile { labels: identity.labels.clone(), ports: identity.ports.clone() };
-            self.profiles.entry(identity.number).or_insert_with(profile);
-        }
-        for pod in &resolved.local {
-            let profile = || Profile { labels: pod.labels.clone(), ports: pod.ports.clone() };
-            self.profiles.entry(pod.identity).or_insert_with(profile);
-        }
-        let mut diagnostics = self.unreadable.clone();
-        diagnostics.extend(self.source.diagnostics().into_iter().map(|(path, d)| format!("{path}: {d}")));
-        diagnostics.extend(resolved.notes.iter().map(ToString::to_string));
-        let advice = self.cluster.advise(&resolved);
-        diagnostics.extend(advice.iter().map(ToString::to_string));
-        Picture { local: resolved.local.iter().map(Local::from).collect(), resolved, diagnostics }
+        Picture { local: resolved.local.iter().map(Local::from).collect(), resolved, told: OnceCell::new() }
+    }
+
+    /// What there is to tell about the objects that the picture is of. Nobody waits for it when an object changes: it is
+    /// worked out when it is asked for.
+    pub(super) fn diagnostics<'a>(&self, picture: &'a Picture) -> &'a [String] {
+        picture.told.get_or_init(|| {
+            let mut told = self.unreadable.clone();
+            told.extend(self.source.diagnostics().into_iter().map(|(path, d)| format!("{path}: {d}")));
+            told.extend(picture.resolved.notes.iter().map(ToString::to_string));
+            told.extend(self.cluster.advise(&picture.resolved).iter().map(ToString::to_string));
+            told
+        })
     }
 
     /// Whether some object is bad.
@@ -115,33 +101,21 @@ impl Objects {
         !self.unreadable.is_empty() || self.source.diagnostics().iter().any(bad)
     }
 
-    /// Identities that were given numbers, for the next agent.
-    pub(super) fn identities(&self) -> serde_json::Value {
-        let saved = self.profiles.iter().map(|(number, profile)| {
-            let ports =
-                profile.ports.iter().map(|((name, proto), port)| (name.clone(), proto.number(), *port));
-            SavedIdentity { number: *number, labels: profile.labels.clone(), ports: ports.collect() }
-        });
-        serde_json::to_value(saved.collect::<Vec<_>>()).unwrap_or_default()
+    /// Identities with their numbers.
+    pub(super) fn identities(&self) -> &IdentityBook {
+        &self.book
     }
 
-    /// Gives the identities of an earlier agent their numbers again. Before anything is read.
-    pub(super) fn restore(&mut self, identities: &serde_json::Value) {
-        let saved: Vec<SavedIdentity> = serde_json::from_value(identities.clone()).unwrap_or_default();
-        for SavedIdentity { number, labels, ports } in saved {
-            let known =
-                ports.into_iter().filter_map(|(name, proto, port)| Some(((name, proto_of(proto)?), port)));
-            let profile = Profile { labels, ports: known.collect() };
-            // The book gives numbers in the order in which it is asked.
-            if self.book.number(&profile) == number {
-                self.profiles.insert(number, profile);
-            }
-        }
+    /// The same, to give the identities of an earlier agent their numbers again. Before anything is read.
+    pub(super) fn identities_mut(&mut self) -> &mut IdentityBook {
+        &mut self.book
     }
 
-    /// Labels by identity.
-    pub(super) fn labels(&self) -> impl Iterator<Item = (u32, &Labels)> {
-        self.profiles.iter().map(|(number, profile)| (*number, &profile.labels))
+    /// Labels by identity, of the identities that pods have.
+    pub(super) fn labels<'a>(&self, picture: &'a Picture) -> impl Iterator<Item = (u32, &'a Labels)> {
+        let local = picture.local.iter().map(|pod| (pod.identity, &pod.profile.labels));
+        let peers = picture.resolved.peers.values().map(|identity| (identity.number, &identity.labels));
+        peers.chain(local).collect::<BTreeMap<_, _>>().into_iter()
     }
 
     /// A policy object for display.
@@ -167,12 +141,8 @@ impl Objects {
 
     /// Every policy object in force.
     pub(super) fn policies(&self) -> impl Iterator<Item = &Policy> {
-        self.cluster.policies().flat_map(|(_, policies)| policies)
+        self.cluster.policies().flat_map(|(_, policies)| policies).map(|policy| &**policy)
     }
-}
-
-fn proto_of(number: u8) -> Option<Proto> {
-    [Proto::Tcp, Proto::Udp, Proto::Sctp].into_iter().find(|proto| proto.number() == number)
 }
 
 impl From<&LocalPod> for Local {
@@ -182,9 +152,8 @@ impl From<&LocalPod> for Local {
             uid: pod.uid.clone(),
             ips: pod.ips.clone(),
             identity: pod.identity,
-            labels: pod.labels.clone(),
+            profile: pod.profile.clone(),
             annotations: pod.annotations.clone(),
-            ports: pod.ports.clone(),
             policies: pod.policies.clone(),
         }
     }
@@ -207,7 +176,7 @@ impl Picture {
     /// The domains that resolvers of pods append to names. Of pods without a rule that speaks of names nobody asks.
     fn search(&self, setting: &Setting) -> Vec<Name> {
         let named = |rule: &Rule| rule.dns.is_some() || matches!(rule.peers, Peers::Names(_));
-        let asks = |pod: &&LocalPod| pod.policies.iter().flat_map(Policy::rules).any(named);
+        let asks = |pod: &&LocalPod| pod.policies.rules().any(named);
         let pods = self.resolved.local.iter().filter(asks);
         let of_pods: BTreeSet<Name> = pods.flat_map(|pod| pod.search(&setting.cluster_domain)).collect();
         let of_host = setting.search.iter().filter(|name| !of_pods.contains(*name)).cloned();
@@ -233,13 +202,13 @@ impl Picture {
         cgroup: bool,
         lifetime: Lifetime,
     ) -> EndpointSpec {
-        let filters = pod.policies.iter().flat_map(Policy::rules).any(|rule| rule.dns.is_some());
+        let filters = pod.policies.rules().any(|rule| rule.dns.is_some());
         let mut flags = flags;
         flags |= if filters { ENDPOINT_QUERY_FILTER } else { 0 };
         flags |= if cgroup { 0 } else { ENDPOINT_POD };
         // Where nothing can be denied, a Service that the map cannot hold must not be denied either.
         let denies = |policy: &Policy| policy.may_deny(Direction::Egress);
-        let judged = !self.resolved.services.is_empty() && pod.policies.iter().any(denies);
+        let judged = !self.resolved.services.is_empty() && pod.policies.each().any(denies);
         flags |= if judged { ENDPOINT_SERVICES } else { 0 };
         let tuning = Tuning::of(&pod.annotations);
         for (wish, bit) in [(tuning.audit, ENDPOINT_AUDIT), (tuning.reject, ENDPOINT_REJECT)] {
@@ -249,8 +218,8 @@ impl Picture {
                 None => flags,
             };
         }
-        let lifetime = Lifetimes::of_policies(&pod.policies).under(tuning.lifetimes).or(lifetime);
-        let (ports, policies) = (pod.ports.clone(), pod.policies.clone());
+        let lifetime = Lifetimes::of_policies(pod.policies.each()).under(tuning.lifetimes).or(lifetime);
+        let (ports, policies) = (pod.profile.ports.clone(), pod.policies.clone());
         EndpointSpec { id, identity: pod.identity, flags, lifetime, ports, policies }
     }
 }
@@ -286,7 +255,8 @@ impl Checked {
         objects.read(&Texts { files, errors: BTreeMap::new() });
         let picture = objects.picture("", &BTreeMap::new());
         let policies = objects.policies().map(|policy| objects.describe(policy)).collect();
-        let policies = api::Policies { revision: 0, policies, diagnostics: picture.diagnostics };
+        let diagnostics = objects.diagnostics(&picture).to_vec();
+        let policies = api::Policies { revision: 0, policies, diagnostics };
         Self { policies, bad: objects.has_errors() }
     }
 }

@@ -162,10 +162,9 @@ mod tests {
             uid: uid.into(),
             ips: BTreeSet::new(),
             identity: 256,
-            labels: BTreeMap::new(),
+            profile: Default::default(),
             annotations: BTreeMap::new(),
-            ports: BTreeMap::new(),
-            policies: Vec::new(),
+            policies: Default::default(),
         }
     }
 

@@ -102,7 +102,7 @@ impl Parts {
         let numbers = earlier.as_ref().map(Memory::numbers).unwrap_or_default();
         let mut objects = Objects::default();
         if let Some(earlier) = &earlier {
-            objects.restore(&earlier.identities);
+            earlier.restore(objects.identities_mut());
         }
         // Before the first look, so that nothing falls between.
         let events = Events::of(folder.path());

@@ -1,8 +1,9 @@
 //! Writing the agent's maps, one step of a diff at a time.
 
 use std::io;
+use std::os::fd::AsFd as _;
 
-use aya::maps::{Array, HashMap, LpmTrie, Map, MapError, lpm_trie::Key};
+use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, MapError, lpm_trie::Key};
 use egret_common::{
     maps::{
         Backends, CidrKey, Endpoint, NAME_CAP, ResolverKey, RuleChunk, RuleKey, ServiceKey, SuffixClasses,
@@ -11,7 +12,7 @@ use egret_common::{
 };
 use egret_core::desired::{Entry, MapOp, Suffix};
 
-use super::{ApplyError, Datapath, load::chain};
+use super::{ApplyError, Datapath, bpf_sys, load::chain};
 
 impl Datapath {
     /// Performs the steps in their order. A delete of what is not there is done already.
@@ -19,17 +20,45 @@ impl Datapath {
     /// # Errors
     /// The first step that fails, with its map and key; the steps before it are done, the ones behind it are not.
     pub fn apply(&mut self, ops: &[MapOp]) -> Result<(), ApplyError> {
-        ops.iter().try_for_each(|op| {
-            let (entry, put) = match op {
-                MapOp::Put(entry) => (entry, true),
-                MapOp::Delete(entry) => (entry, false),
-            };
-            self.write(entry, put).map_err(|error| ApplyError {
-                map: map_of(entry),
-                entry: entry.to_string(),
-                error,
-            })
+        for run in ops.chunk_by(is_alike) {
+            let batched = if run.len() < FEW { None } else { self.batch(run) };
+            let done = batched.unwrap_or_else(|| self.one_by_one(run));
+            done.map_err(|(at, error)| {
+                let (entry, _) = parts(&run[at.min(run.len() - 1)]);
+                ApplyError { map: map_of(entry), entry: entry.to_string(), error }
+            })?;
+        }
+        Ok(())
+    }
+
+    fn one_by_one(&mut self, run: &[MapOp]) -> Result<(), (usize, io::Error)> {
+        run.iter().enumerate().try_for_each(|(at, op)| {
+            let (entry, put) = parts(op);
+            self.write(entry, put).map_err(|error| (at, error))
         })
+    }
+
+    /// The large maps, many entries at once. `None`: not one of those.
+    fn batch(&mut self, run: &[MapOp]) -> Option<Result<(), (usize, io::Error)>> {
+        let (first, put) = parts(run.first()?);
+        let map = self.ebpf.map(map_of(first))?;
+        match (first, map) {
+            (Entry::Rules(..), Map::HashMap(data)) => {
+                let entries = run.iter().filter_map(|op| match parts(op).0 {
+                    Entry::Rules(key, chunk) => Some((*key, **chunk)),
+                    _ => None,
+                });
+                Some(batch(data, entries, put))
+            }
+            (Entry::Cidr(..), Map::LpmTrie(data)) => {
+                let entries = run.iter().filter_map(|op| match parts(op).0 {
+                    Entry::Cidr(prefix, class) => Some((Key::new(prefix.bits, prefix.key), *class)),
+                    _ => None,
+                });
+                Some(batch::<Key<CidrKey>, u32>(data, entries, put))
+            }
+            _ => None,
+        }
     }
 
     fn write(&mut self, entry: &Entry, put: bool) -> io::Result<()> {
@@ -58,6 +87,44 @@ impl Datapath {
             }
         }
     }
+}
+
+/// Runs that are shorter are written one by one.
+const FEW: usize = 16;
+/// Entries per system call: a few milliseconds.
+const BATCH: usize = 4096;
+
+/// The entry, and whether it is to be there.
+fn parts(op: &MapOp) -> (&Entry, bool) {
+    match op {
+        MapOp::Put(entry) => (entry, true),
+        MapOp::Delete(entry) => (entry, false),
+    }
+}
+
+fn is_alike(a: &MapOp, b: &MapOp) -> bool {
+    let ((a, put_a), (b, put_b)) = (parts(a), parts(b));
+    map_of(a) == map_of(b) && put_a == put_b
+}
+
+fn batch<K: aya::Pod, V: aya::Pod>(
+    map: &MapData,
+    entries: impl Iterator<Item = (K, V)>,
+    put: bool,
+) -> Result<(), (usize, io::Error)> {
+    let (keys, values): (Vec<K>, Vec<V>) = entries.unzip();
+    let mut at = 0;
+    while at < keys.len() {
+        let end = keys.len().min(at + BATCH);
+        let values = put.then(|| &values[at..end]);
+        match bpf_sys::map_batch(map.fd().as_fd(), &keys[at..end], values) {
+            Ok(()) => at = end,
+            // What was not there is gone.
+            Err((done, error)) if !put && error.raw_os_error() == Some(libc::ENOENT) => at += done + 1,
+            Err((done, error)) => return Err((at + done, error)),
+        }
+    }
+    Ok(())
 }
 
 fn map_of(entry: &Entry) -> &'static str {

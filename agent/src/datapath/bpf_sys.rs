@@ -17,6 +17,8 @@ const PROG_TEST_RUN: i32 = 10;
 const PROG_GET_FD_BY_ID: i32 = 13;
 const OBJ_GET_INFO_BY_FD: i32 = 15;
 const PROG_QUERY: i32 = 16;
+const MAP_UPDATE_BATCH: i32 = 26;
+const MAP_DELETE_BATCH: i32 = 27;
 const LINK_CREATE: i32 = 28;
 const LINK_UPDATE: i32 = 29;
 const LINK_DETACH: i32 = 34;
@@ -105,6 +107,45 @@ pub fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
 pub fn get(path: &Path) -> io::Result<OwnedFd> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     bpf_fd(OBJ_GET, &mut ObjAttr { pathname: path.as_ptr() as u64, fd: 0, flags: 0 })
+}
+
+#[repr(C)]
+struct BatchAttr {
+    in_batch: u64,
+    out_batch: u64,
+    keys: u64,
+    values: u64,
+    count: u32,
+    map: u32,
+    elem_flags: u64,
+    flags: u64,
+}
+
+/// `BPF_MAP_UPDATE_BATCH`, or without values `BPF_MAP_DELETE_BATCH` (hashes since kernel 5.6, tries since 5.13).
+///
+/// # Errors
+/// The first entry that fails; those before it are done.
+pub fn map_batch<K: aya::Pod, V: aya::Pod>(
+    map: BorrowedFd<'_>,
+    keys: &[K],
+    values: Option<&[V]>,
+) -> Result<(), (usize, io::Error)> {
+    let given = keys.len().min(values.map_or(keys.len(), <[V]>::len));
+    let mut attr = BatchAttr {
+        in_batch: 0,
+        out_batch: 0,
+        keys: keys.as_ptr() as u64,
+        values: values.map_or(0, |values| values.as_ptr() as u64),
+        count: given as u32,
+        map: map.as_raw_fd() as u32,
+        elem_flags: 0,
+        flags: 0,
+    };
+    let cmd = if values.is_some() { MAP_UPDATE_BATCH } else { MAP_DELETE_BATCH };
+    let done = bpf(cmd, &mut attr);
+    // What the kernel does not take at all leaves the count alone.
+    let count = if attr.count as usize == given { 0 } else { attr.count as usize };
+    done.map(drop).map_err(|error| (count, error))
 }
 
 /// What hangs on one hook of a cgroup.

@@ -31,7 +31,7 @@ pub(crate) fn learner(allow: &[&str], search: &[Name]) -> Learner {
         names_ask: NamesAsk::Yes,
         seen_names: BTreeSet::new(),
     };
-    let policies = vec![Policy::from_allow(&rules)];
+    let policies = vec![Policy::from_allow(&rules)].into();
     let spec = EndpointSpec {
         id: ENDPOINT,
         identity: 1,

@@ -254,9 +254,11 @@ impl Watch {
     fn read_addresses(&mut self) {
         let host = host::addresses();
         if host != self.setting.host && !host.is_empty() {
-            let ops = self.learner.state_mut().set_identities(host.clone());
+            match self.learner.state_mut().set_identities(host.clone()) {
+                Ok(ops) => self.perform(&Effects { ops, grants: Vec::new() }),
+                Err(_) => self.complain("other addresses of this host are not known to the rules", 1),
+            }
             self.setting.host = host;
-            self.perform(&Effects { ops, grants: Vec::new() });
         }
         let full = self.datapath.endpoint_state(self.setting.endpoint).map_full;
         if full != self.map_full {

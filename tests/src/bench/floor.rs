@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use aya::programs::{CgroupSkb, TestRun as _, TestRunOptions};
+use aya::programs::{Program, TestRun as _, TestRunOptions};
 use aya::{Ebpf, EbpfLoader};
 use egret::datapath::cgroup_link;
 use egret::sandbox::cgroup::Hierarchy;
@@ -10,10 +10,8 @@ use egret_common::ABI_VERSION;
 use egret_tests::arena::Arena;
 use egret_tests::egret::profile_dir;
 
-const MAPS: [&str; 5] = ["FLOWS", "ENDPOINT_BY_CGROUP", "ENDPOINTS", "GRANTS", "RULES"];
-/// The programs, as they are called there.
-pub(crate) const PROGRAMS: [&str; 6] =
-    ["floor_empty", "floor_one", "floor_established", "floor_reply", "floor_denied", "floor_new"];
+const MAPS: [&str; 6] =
+    ["FLOWS", "ENDPOINT_BY_CGROUP", "ENDPOINT_BY_IFINDEX", "ENDPOINTS", "GRANTS", "RULES"];
 
 /// Loaded floor programs.
 pub(crate) struct Floor(Ebpf);
@@ -34,23 +32,30 @@ impl Floor {
             loader.map_pin_path(name, pins.join(name));
         }
         let mut ebpf = loader.load(&bytes).unwrap_or_else(|error| panic!("{}: {error}", object.display()));
-        for name in PROGRAMS {
-            let program: &mut CgroupSkb =
-                ebpf.program_mut(name).expect(name).try_into().expect("a cgroup_skb program");
-            program.load().unwrap_or_else(|error| panic!("{name}: {error}"));
+        for (name, program) in ebpf.programs_mut() {
+            let loaded = match program {
+                Program::CgroupSkb(program) => program.load(),
+                Program::SchedClassifier(program) => program.load(),
+                _ => panic!("{name}: of another kind"),
+            };
+            loaded.unwrap_or_else(|error| panic!("{name}: {error}"));
         }
         Self(ebpf)
     }
 
     /// Runs one on a frame; what it returned and how long one of `repeat` runs took.
     pub(crate) fn run(&self, name: &str, frame: &[u8], repeat: u32) -> (u32, u64) {
-        let program: &CgroupSkb = self.0.program(name).expect(name).try_into().expect("a cgroup_skb program");
         let mut out = vec![0; frame.len() + 256];
         let mut options = TestRunOptions::new();
         options.data_in = Some(frame);
         options.data_out = Some(&mut out);
         options.repeat = repeat;
-        let result = program.test_run(options).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let result = match self.0.program(name) {
+            Some(Program::CgroupSkb(program)) => program.test_run(options),
+            Some(Program::SchedClassifier(program)) => program.test_run(options),
+            _ => panic!("{name}: no such program"),
+        };
+        let result = result.unwrap_or_else(|error| panic!("{name}: {error}"));
         (result.return_value, result.duration.as_nanos() as u64)
     }
 }

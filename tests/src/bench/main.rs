@@ -5,9 +5,11 @@
 //! packets (egret_egress, egret_ingress) ─┐
 //! floor   (programs of ebpf/src/bin)  ───┼─ arena: maps, pins, cgroup ─> table
 //! dns, names ────────────────────────────┘
-//! sockets (TCP_RR, TCP_CRR, UDP, DNS latency): no filter | nftables | egret run, in a world of two namespaces
+//! sockets (TCP_RR, TCP_CRR, UDP, DNS latency): no filter | nftables | egret run, or egret at a pod's veth
+//! changes: labels and policies from a text to the kernel's maps, through the agent's own code
 //! ```
 
+mod changes;
 mod dns;
 mod flood;
 mod floor;
@@ -20,16 +22,20 @@ mod table;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: bench [packets|dns|names|sockets]...   (none: all)";
+const USAGE: &str = "usage: bench [packets|packets-tc|flood|flood-tc|dns|names|changes|sockets|sockets-tc]...   (none: all)";
 /// A section: its name and what runs it.
 type Section = (&'static str, fn() -> table::Table);
 
-const SECTIONS: [Section; 5] = [
+const SECTIONS: [Section; 9] = [
     ("packets", packets::run),
+    ("packets-tc", packets::run_tc),
     ("flood", flood::run),
+    ("flood-tc", flood::run_tc),
     ("dns", dns::run),
     ("names", names::run),
+    ("changes", changes::run),
     ("sockets", sockets::run),
+    ("sockets-tc", sockets::run_tc),
 ];
 
 fn main() -> ExitCode {

@@ -8,13 +8,13 @@ use aya::maps::{HashMap, Map, MapData};
 use egret::datapath::Sizes;
 use egret_common::{
     ABI_VERSION,
-    maps::{FlowKey, FlowValue},
+    maps::{ENDPOINT_POD, FlowKey, FlowValue},
     net::Addr,
 };
 use egret_core::{
     allow::AllowRule,
     compile::{EndpointSpec, NamesAsk, World},
-    desired::{Desired, diff},
+    desired::{Desired, Entry, MapOp, diff},
     dns::{cache::Limits, lifetime::Lifetime},
     policy::Policy,
     state::State,
@@ -29,12 +29,77 @@ pub(crate) const RESOLVER: Ipv4Addr = Ipv4Addr::new(10, 7, 0, 53);
 /// How many flows are met in turn.
 pub(crate) const FLOWS: u16 = 4096;
 
+/// Where the programs stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hook {
+    /// At this process's cgroup, as under `egret run`.
+    Cgroup,
+    /// At a pod's interface: a test run happens at the loopback device.
+    Tc,
+}
+
+/// The loopback device.
+const LOOPBACK: u32 = 1;
+
+impl Hook {
+    /// The program that sees what the workload sends, or what it gets.
+    pub(crate) fn program(self, out: bool) -> &'static str {
+        match (self, out) {
+            (Self::Cgroup, true) => "egret_egress",
+            (Self::Cgroup, false) => "egret_ingress",
+            (Self::Tc, true) => "egret_from_pod",
+            (Self::Tc, false) => "egret_to_pod",
+        }
+    }
+
+    /// A floor program.
+    pub(crate) fn floor(self, path: &str) -> String {
+        match self {
+            Self::Cgroup => format!("floor_{path}"),
+            Self::Tc => format!("floor_tc_{path}"),
+        }
+    }
+
+    /// What a program returns for a packet that passes.
+    pub(crate) fn pass(self) -> u32 {
+        match self {
+            Self::Cgroup => 1,
+            Self::Tc => u32::MAX,
+        }
+    }
+
+    /// What Egret returns for one that does not.
+    pub(crate) fn drop(self) -> u32 {
+        2
+    }
+
+    /// `ENDPOINT_*` bits that come with the place.
+    pub(crate) fn flags(self) -> u32 {
+        match self {
+            Self::Cgroup => 0,
+            Self::Tc => ENDPOINT_POD,
+        }
+    }
+
+    /// An arena with its programs and a policy.
+    pub(crate) fn arena(self, config_flags: u32, events: u32, allow: &[String]) -> (Arena, State) {
+        let mut arena = Arena::load_with(config_flags, Sizes::node(), events, self == Self::Tc);
+        let state = apply(&mut arena, allow, self.flags());
+        if self == Self::Tc {
+            arena.bind_interface(LOOPBACK, Some(ENDPOINT)).expect("bound");
+            let own = Entry::Address(Addr::from_v4(LOCAL.octets()), ENDPOINT);
+            arena.apply(&[MapOp::Put(own)]).expect("a written address");
+        }
+        (arena, state)
+    }
+}
+
 /// Fills the maps with the policy that these `--allow` arguments make, and gives the agent's state back.
 pub(crate) fn apply(arena: &mut Arena, allow: &[String], flags: u32) -> State {
     let rules: Vec<AllowRule> =
         allow.iter().map(|text| AllowRule::parse(text).expect("a valid argument")).collect();
     let resolvers = BTreeSet::from([SocketAddr::new(RESOLVER.into(), 53)]);
-    let policies = vec![Policy::from_allow(&rules), Policy::to_resolvers(&resolvers)];
+    let policies = vec![Policy::from_allow(&rules), Policy::to_resolvers(&resolvers)].into();
     let world = World {
         search: Vec::new(),
         cluster_domain: None,
@@ -66,7 +131,6 @@ pub(crate) fn arena(config_flags: u32, allow: &[String], flags: u32) -> (Arena, 
 
 /// Changes the endpoint's flags.
 pub(crate) fn set_flags(arena: &mut Arena, state: &State, flags: u32) {
-    use egret_core::desired::{Entry, MapOp};
     let mut endpoint = state.desired().endpoints[&ENDPOINT];
     endpoint.flags = flags;
     arena.apply(&[MapOp::Put(Entry::Endpoint(endpoint))]).expect("a written endpoint");

@@ -119,7 +119,7 @@ impl Setup {
             flags: self.flags,
             lifetime: Lifetime::default(),
             ports: Default::default(),
-            policies: self.policies.clone(),
+            policies: self.policies.clone().into(),
         }
     }
 

@@ -13,7 +13,7 @@ use egret_core::{
     dns::lifetime::Lifetime,
     identity::IdentityBook,
     names::Name,
-    policy::{Effect, Peers, Policy, Rule, Severity},
+    policy::{Effect, Peers, Policies, Rule, Severity},
     state::Wiring,
 };
 
@@ -73,7 +73,7 @@ impl Node {
                 identity: pod.identity,
                 flags: ENDPOINT_POD | flags(resolved, &pod.policies),
                 lifetime: Lifetime::default(),
-                ports: pod.ports.clone(),
+                ports: pod.profile.ports.clone(),
                 policies: pod.policies.clone(),
             });
         }
@@ -85,7 +85,7 @@ impl Node {
 pub(crate) fn world(resolved: &Resolved) -> World {
     let domain = Name::parse(DOMAIN).expect("a name");
     let named = |rule: &Rule| rule.dns.is_some() || matches!(rule.peers, Peers::Names(_));
-    let asks = |pod: &&LocalPod| pod.policies.iter().flat_map(Policy::rules).any(named);
+    let asks = |pod: &&LocalPod| pod.policies.rules().any(named);
     let search: BTreeSet<Name> =
         resolved.local.iter().filter(asks).flat_map(|pod| pod.search(&domain)).collect();
     World {
@@ -100,8 +100,8 @@ pub(crate) fn world(resolved: &Resolved) -> World {
 }
 
 /// What the pod's policies need of the programs: a filter of queries, and Services where anything can be denied.
-fn flags(resolved: &Resolved, policies: &[Policy]) -> u32 {
-    let rules = || policies.iter().flat_map(Policy::rules);
+fn flags(resolved: &Resolved, policies: &Policies) -> u32 {
+    let rules = || policies.rules();
     let filters = rules().any(|rule| rule.dns.is_some());
     let denies = rules().any(|r| r.direction == Direction::Egress && r.effect == Effect::Deny);
     let denies = denies || policies.iter().any(|p| p.isolates().egress);

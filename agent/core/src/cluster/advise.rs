@@ -6,31 +6,49 @@
 
 mod dns;
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use super::{Cluster, Key, Resolved, resolve::Owners};
-use crate::{
-    labels::Labels,
-    names::{Kind, Name, Pattern},
-    policy::{Diagnostic, Peers, Policy, Rule, Severity, Standing, Tier},
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
 };
 
-/// Live pods by their labels: one of them, and whether all of them are on their nodes' network.
-type ByLabels<'a> = BTreeMap<&'a Labels, (&'a Key, bool)>;
+use super::{Cluster, Key, Resolved, addresses::Owners, profiles::place};
+use crate::{
+    identity::Profile,
+    labels::Labels,
+    names::{Kind, Name, Pattern},
+    policy::{Diagnostic, Peers, Policies, Policy, Rule, Severity, Standing, Tier},
+};
+
+/// Live pods by their labels.
+type ByLabels<'a> = BTreeMap<&'a Labels, Alike<'a>>;
+
+/// Live pods with the same labels.
+#[derive(Debug, Clone, Copy)]
+struct Alike<'a> {
+    /// One of them.
+    pod: &'a Key,
+    profile: &'a Arc<Profile>,
+    /// All of them are on their nodes' network.
+    all_host: bool,
+}
 
 impl Cluster {
     /// Warnings about the policies in force; `resolved` is what follows from the same objects.
     #[must_use]
     pub fn advise(&self, resolved: &Resolved) -> Vec<Diagnostic> {
-        let mut pods = ByLabels::new();
-        for (key, stored) in self.pods.iter().filter(|(_, s)| s.is_live()) {
-            let (_, all_host) = pods.entry(&stored.profile.labels).or_insert((key, true));
-            *all_host &= stored.pod.host_network;
-        }
+        let pods = self.by_labels();
         // Whose an address is matters only to services by labels that belong to no identity, none of which is DNS.
-        let grounded = self.grounded(&Owners::new());
-        let policies: Vec<&Policy> = self.policies.values().flatten().map(|p| grounded.get(p)).collect();
-        let mut out = dns::names_without(&policies, &pods, &self.dns_servers(resolved));
+        let (addresses, of_nodes) = Default::default();
+        let grounded = self.grounded(&Owners::new(&addresses, &of_nodes));
+        let all = || self.policies.values().flatten();
+        let about = |alike: &Alike<'_>| self.profiles.policies(alike.profile, alike.all_host, all());
+        let lists: Vec<(&Key, Policies)> = pods.values().map(|alike| (alike.pod, about(alike))).collect();
+        let policies: Vec<&Policy> = all().map(|p| &**grounded.get(p)).collect();
+        let selecting = lists.iter().map(|(pod, list)| {
+            let list: Vec<&Policy> = list.iter().map(|p| &**grounded.get(p)).collect();
+            (*pod, list)
+        });
+        let mut out = dns::names_without(&policies, selecting, &self.dns_servers(resolved));
         for policy in self.policies.values().flatten() {
             out.extend(only_host_network(policy, &pods));
             out.extend(shallow_patterns(policy));
@@ -40,6 +58,22 @@ impl Cluster {
         out.sort();
         out.dedup();
         out
+    }
+
+    fn by_labels(&self) -> ByLabels<'_> {
+        let mut alike: BTreeMap<usize, Alike<'_>> = BTreeMap::new();
+        for (pod, stored) in self.pods.iter().filter(|(_, s)| s.is_live()) {
+            let first = Alike { pod, profile: &stored.profile, all_host: true };
+            let found = alike.entry(place(&stored.profile)).or_insert(first);
+            found.all_host &= stored.pod.host_network;
+        }
+        let mut pods = ByLabels::new();
+        for one in alike.into_values() {
+            // Pods that differ in their ports alone.
+            let found = pods.entry(&one.profile.labels).or_insert(one);
+            *found = Alike { pod: found.pod.min(one.pod), all_host: found.all_host && one.all_host, ..*found };
+        }
+        pods
     }
 
     /// Rules that name what is not there (yet): they mean nobody for now.
@@ -107,9 +141,11 @@ fn only_host_network(policy: &Policy, pods: &ByLabels<'_>) -> Vec<Diagnostic> {
 }
 
 fn only_host<'a>(pods: &ByLabels<'a>, selects: impl Fn(&Labels) -> bool) -> Option<&'a Key> {
-    let mut selected = pods.iter().filter(|(labels, _)| selects(labels)).map(|(_, found)| found).peekable();
-    let (example, _) = *selected.peek()?;
-    selected.all(|(_, all_host)| *all_host).then_some(example)
+    // Few pods are on their nodes' network: if none of them is meant, the others need not be asked.
+    let mut on_host = pods.iter().filter(|(_, alike)| alike.all_host);
+    let (_, example) = on_host.find(|(labels, _)| selects(labels))?;
+    let mut others = pods.iter().filter(|(_, alike)| !alike.all_host);
+    (!others.any(|(labels, _)| selects(labels))).then_some(example.pod)
 }
 
 /// `*.x` of a CiliumNetworkPolicy is one label deep, which surprises whoever comes from elsewhere.

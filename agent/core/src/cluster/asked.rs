@@ -21,14 +21,18 @@ impl Asked {
     }
 
     /// An object says something else now; says whether other keys are asked for.
-    pub(super) fn replace(&mut self, old: &[Policy], new: &[Policy]) -> bool {
+    pub(super) fn replace<'a>(
+        &mut self,
+        old: impl Iterator<Item = &'a Policy>,
+        new: impl Iterator<Item = &'a Policy>,
+    ) -> bool {
         let before = self.0.len();
         let mut changed = false;
-        for key in new.iter().flat_map(keys) {
+        for key in new.flat_map(keys) {
             *self.0.entry(key.to_owned()).or_default() += 1;
         }
         changed |= self.0.len() != before;
-        for key in old.iter().flat_map(keys) {
+        for key in old.flat_map(keys) {
             if let Some(count) = self.0.get_mut(key) {
                 *count -= 1;
             }

@@ -10,12 +10,18 @@ use std::{
 
 use egret_common::ids::identity;
 
-use super::{Cluster, Key, Kind, ServiceEntry, Stored, services};
+use super::{
+    Cluster, Key, Kind, ServiceEntry, Stored,
+    addresses::{Claim, Owners},
+    ground::Meant,
+    profiles::place,
+    services,
+};
 use crate::{
-    identity::{Identity, IdentityBook, NamedPorts, Profile, UNMANAGED},
+    identity::{Identity, IdentityBook, Profile, UNMANAGED},
     labels::Labels,
     names::Name,
-    policy::{Diagnostic, Entity, Policy, Severity},
+    policy::{Diagnostic, Entity, Peers, Policies, Policy, Rule, Severity},
     tuning::PLACES,
 };
 
@@ -25,7 +31,7 @@ pub struct Resolved {
     /// Identity of each address that something in the cluster owns.
     pub world_identities: BTreeMap<IpAddr, u32>,
     /// Identities of all pods that have a network of their own: those that a selector of peers may mean.
-    pub peers: BTreeMap<u32, Identity>,
+    pub peers: BTreeMap<u32, Arc<Identity>>,
     /// Services, one entry per VIP and port.
     pub services: Vec<ServiceEntry>,
     /// The pods of this node.
@@ -61,16 +67,14 @@ pub struct LocalPod {
     pub ips: BTreeSet<IpAddr>,
     /// Number of its identity. Other pods with the same labels and ports have the same.
     pub identity: u32,
-    /// Identity labels.
-    pub labels: Labels,
-    /// Named ports.
-    pub ports: NamedPorts,
+    /// Identity labels and named ports.
+    pub profile: Arc<Profile>,
     /// Annotations `egret.dev/...`.
     pub annotations: Labels,
     /// Search domains of its own, beside those that the cluster gives it.
     pub searches: BTreeSet<Name>,
     /// The policies that are about it.
-    pub policies: Vec<Policy>,
+    pub policies: Policies,
 }
 
 impl LocalPod {
@@ -83,41 +87,42 @@ impl LocalPod {
     }
 }
 
-/// Owners of addresses.
-pub(super) type Owners<'a> = BTreeMap<IpAddr, (&'a Key, &'a Stored)>;
-
-/// Numbers of the profiles, by where each of them is: every pod of a profile points there.
-type Numbers = BTreeMap<*const Profile, u32>;
-
-fn number_of(stored: &Stored, numbers: &Numbers) -> u32 {
-    numbers.get(&Arc::as_ptr(&stored.profile)).copied().unwrap_or(UNMANAGED)
-}
+/// Identities of the profiles, by where each of them is: every pod of a profile points there.
+type Identities = BTreeMap<usize, Arc<Identity>>;
 
 impl Cluster {
     /// What follows from the objects on the node called `node`.
-    pub fn resolve(&self, node: &str, book: &mut IdentityBook) -> Resolved {
+    pub fn resolve(&mut self, node: &str, book: &mut IdentityBook) -> Resolved {
         let mut out = Resolved::default();
-        self.resolve_nodes(node, &mut out);
-        let owners = self.owners(&mut out);
-        let numbers: Numbers = self.profiles.iter().map(|p| (Arc::as_ptr(p), book.number(p))).collect();
-        for (ip, (_, stored)) in &owners {
-            out.world_identities.insert(*ip, number_of(stored, &numbers));
-        }
-        for stored in self.pods.values().filter(|s| s.has_own_network()) {
-            let number = number_of(stored, &numbers);
-            if number >= identity::FIRST_DYNAMIC && !out.peers.contains_key(&number) {
-                out.peers.insert(number, book.identity(&stored.profile));
-            }
-        }
+        let of_nodes = self.resolve_nodes(node, &mut out);
+        let identities: Identities = self.profiles.iter().map(|p| (place(p), book.identity(p))).collect();
+        book.forget(&identities.keys().copied().collect());
+        let with_network = identities.iter().filter(|(place, _)| self.profiles.has_network(**place));
+        let peers = with_network.map(|(_, i)| i).filter(|i| i.number >= identity::FIRST_DYNAMIC);
+        out.peers = peers.map(|identity| (identity.number, identity.clone())).collect();
+
+        let mut backends = std::mem::take(&mut self.backends);
+        backends.meet_nodes(&of_nodes);
+        self.addresses.take_touched().iter().for_each(|namespace| backends.forget(namespace));
+        let before = std::mem::take(&mut self.meant);
+
+        let owners = Owners::new(&self.addresses, &of_nodes);
+        out.notes.extend(owners.losses().iter().map(|(pod, message)| note(pod, message.clone())));
+        let number = |claim: &Claim| identities.get(&claim.profile).map_or(UNMANAGED, |i| i.number);
+        // Sorted on both sides, so that the result is built in one go.
+        out.world_identities = owners.iter().map(|(ip, claim)| (ip, number(claim))).collect();
+        out.world_identities.extend(&of_nodes);
         let grounded = self.grounded(&owners);
-        services::resolve(self, &owners, &grounded, &mut out);
-        let apiserver = out.apiserver;
-        out.local = self.local_pods(node, &owners, &numbers, |p| apiserver.meant_by(grounded.get(p)));
+        services::resolve(self, &mut backends, &owners, &grounded, &mut out);
+        let policies = self.policies.values().flatten();
+        let mut meant = Meant::new(&before, policies, &grounded, |policy| out.apiserver.changes(policy));
+        out.local = self.local_pods(node, &owners, &identities, |list| meant.list(&before, list));
+        (self.backends, self.meant) = (backends, meant);
         out
     }
 
     /// This node before the API server, the API server before other nodes.
-    fn resolve_nodes(&self, own: &str, out: &mut Resolved) {
+    fn resolve_nodes(&self, own: &str, out: &mut Resolved) -> BTreeMap<IpAddr, u32> {
         let remote = self.nodes.iter().filter(|(name, _)| *name != own).flat_map(|(_, n)| &n.addresses);
         let remote: BTreeSet<IpAddr> = remote.copied().collect();
         let mut host = self.own_addresses.clone();
@@ -127,63 +132,37 @@ impl Cluster {
         let (on_host, api): (BTreeSet<IpAddr>, BTreeSet<IpAddr>) = api.partition(|ip| host.contains(ip));
         out.apiserver =
             ApiServer { on_host: !on_host.is_empty(), on_nodes: !api.is_empty() && api.is_subset(&remote) };
-        for (ips, number) in
-            [(remote, identity::REMOTE_NODE), (api, identity::KUBE_APISERVER), (host, identity::HOST)]
-        {
-            out.world_identities.extend(ips.into_iter().map(|ip| (ip, number)));
-        }
-    }
-
-    /// The pod behind each address that is no node's. Of several pods the newest has it.
-    fn owners(&self, out: &mut Resolved) -> Owners<'_> {
-        let mut owners = Owners::new();
-        for (key, stored) in self.pods.iter().filter(|(_, s)| s.has_own_network()) {
-            for ip in &stored.pod.ips {
-                if out.world_identities.contains_key(ip) {
-                    out.note(key, format!("{ip} is a node's address and stays the node's"));
-                    continue;
-                }
-                let Some(other) = owners.insert(*ip, (key, stored)) else { continue };
-                let loser = if other.1.age() > stored.age() {
-                    owners.insert(*ip, other);
-                    key
-                } else {
-                    other.0
-                };
-                let winner = owners.get(ip).map(|(key, _)| key.to_string()).unwrap_or_default();
-                out.note(loser, format!("{ip} is the address of {winner} now, which is newer"));
-            }
-        }
-        owners
+        let all = [(remote, identity::REMOTE_NODE), (api, identity::KUBE_APISERVER), (host, identity::HOST)];
+        all.into_iter().flat_map(|(ips, number)| ips.into_iter().map(move |ip| (ip, number))).collect()
     }
 
     fn local_pods(
         &self,
         node: &str,
         owners: &Owners<'_>,
-        numbers: &Numbers,
-        meant: impl Fn(&Policy) -> Policy,
+        identities: &Identities,
+        mut meant: impl FnMut(&Policies) -> Policies,
     ) -> Vec<LocalPod> {
-        let mut policies: BTreeMap<(&Labels, bool), Vec<Policy>> = BTreeMap::new();
+        let bound = self.by_node.get(&Some(node.to_owned())).into_iter().flatten();
+        let unbound = self.by_node.get(&None).into_iter().flatten();
+        let mut keys: Vec<&Key> = bound.chain(unbound).collect();
+        keys.sort();
         let mut local = Vec::new();
-        for (key, stored) in self.pods.iter().filter(|(_, s)| s.is_live() && is_local(s, node)) {
-            let (labels, host_network) = (&stored.profile.labels, stored.pod.host_network);
-            let selecting = policies.entry((labels, host_network)).or_insert_with(|| {
-                let all = self.policies.values().flatten();
-                all.filter(|p| p.selects_pod(labels, host_network)).map(&meant).collect()
-            });
-            let owns = |ip: &&IpAddr| owners.get(ip).is_some_and(|(owner, _)| *owner == key);
+        for key in keys {
+            let Some(stored) = self.pods.get(key).filter(|s| s.is_live() && is_local(s, node)) else { continue };
+            let (pod, profile) = (&stored.pod, &stored.profile);
+            let all = self.policies.values().flatten();
+            let selecting = self.profiles.policies(profile, pod.host_network, all);
             local.push(LocalPod {
                 key: key.clone(),
-                uid: stored.pod.uid.clone(),
-                host_network,
-                ips: stored.pod.ips.iter().filter(owns).copied().collect(),
-                identity: number_of(stored, numbers),
-                labels: labels.clone(),
-                ports: stored.profile.ports.clone(),
-                annotations: stored.pod.annotations.clone(),
-                searches: stored.pod.searches.clone(),
-                policies: selecting.clone(),
+                uid: pod.uid.clone(),
+                host_network: pod.host_network,
+                ips: pod.ips.iter().copied().filter(|ip| owners.has(key, *ip)).collect(),
+                identity: identities.get(&place(profile)).map_or(UNMANAGED, |i| i.number),
+                profile: profile.clone(),
+                annotations: pod.annotations.clone(),
+                searches: pod.searches.clone(),
+                policies: meant(&selecting),
             });
         }
         local
@@ -191,26 +170,37 @@ impl Cluster {
 }
 
 impl ApiServer {
-    /// The policy with its entities as the numbers of identities have them here.
-    fn meant_by(self, policy: &Policy) -> Policy {
-        policy.with_entities(|entities| {
-            let mut meant = entities.clone();
-            if self.on_host && entities.contains(&Entity::KubeApiserver) {
-                meant.insert(Entity::Host);
-            }
-            if self.on_nodes && entities.contains(&Entity::RemoteNode) {
-                meant.insert(Entity::KubeApiserver);
-            }
-            meant
-        })
+    /// The policy with its entities as the numbers of identities have them here, if they are others.
+    fn changes(self, policy: &Policy) -> Option<Policy> {
+        let others = |rule: &Rule| match &rule.peers {
+            Peers::Entities(entities) => self.meant_by(entities) != *entities,
+            _ => false,
+        };
+        let changed = policy.rules().iter().any(others);
+        changed.then(|| policy.with_entities(|entities| self.meant_by(entities)))
+    }
+
+    fn meant_by(self, entities: &BTreeSet<Entity>) -> BTreeSet<Entity> {
+        let mut meant = entities.clone();
+        if self.on_host && entities.contains(&Entity::KubeApiserver) {
+            meant.insert(Entity::Host);
+        }
+        if self.on_nodes && entities.contains(&Entity::RemoteNode) {
+            meant.insert(Entity::KubeApiserver);
+        }
+        meant
     }
 }
 
 impl Resolved {
     pub(super) fn note(&mut self, object: &Key, message: String) {
-        let (object, path) = (object.to_string(), String::new());
-        self.notes.push(Diagnostic { severity: Severity::Warning, object, path, message });
+        self.notes.push(note(object, message));
     }
+}
+
+fn note(object: &Key, message: String) -> Diagnostic {
+    let (object, path) = (object.to_string(), String::new());
+    Diagnostic { severity: Severity::Warning, object, path, message }
 }
 
 /// A pod that is bound to no node is here if its annotations say where (a plain host has no scheduler).

@@ -12,11 +12,11 @@ use std::{
 use ipnet::IpNet;
 
 use super::{
-    Cluster, EndpointSlice, Key, Kind, Resolved, Service, ServicePort, TargetPort, ground::Grounded,
-    resolve::Owners,
+    Cluster, EndpointSlice, Key, Kind, Resolved, Service, ServicePort, TargetPort, addresses::Owners,
+    ground::Grounded,
 };
 use crate::{
-    policy::{DNS_PORT, Peers, Policy},
+    policy::{DNS_PORT, Peers},
     ports::Proto,
 };
 
@@ -104,9 +104,7 @@ impl Cluster {
                 TargetPort::Name(name) => stored.pod.ports.get(&(name.clone(), port.proto)).copied(),
             };
             let Some(target) = target else { continue };
-            let here = |ip: &&IpAddr| {
-                stored.pod.host_network || owners.get(ip).is_some_and(|(owner, _)| *owner == pod)
-            };
+            let here = |ip: &&IpAddr| stored.pod.host_network || owners.has(pod, **ip);
             backends.extend(stored.pod.ips.iter().filter(here).map(|ip| (*ip, target)));
         }
     }
@@ -115,7 +113,7 @@ impl Cluster {
     fn policy_nets(&self, grounded: &Grounded) -> PolicyNets {
         let mut nets = PolicyNets::default();
         let policies = self.policies.values().flatten().map(|p| grounded.get(p));
-        for rule in policies.flat_map(Policy::rules) {
+        for rule in policies.flat_map(|policy| policy.rules()) {
             let Peers::Cidrs(peers) = &rule.peers else { continue };
             for peer in peers {
                 for net in peer.except.iter().chain([&peer.net]) {
@@ -130,13 +128,59 @@ impl Cluster {
     }
 }
 
+/// The backends of each service's ports, until something changes in its namespace.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Backends {
+    of: BTreeMap<Key, Vec<BTreeSet<(IpAddr, u16)>>>,
+    /// Addresses of nodes, which are no pod's.
+    of_nodes: BTreeSet<IpAddr>,
+}
+
+impl Backends {
+    /// Something has changed in the namespace.
+    pub(super) fn forget(&mut self, namespace: &str) {
+        let first = Key::new(Kind::Service, namespace, "");
+        let services = self.of.range(first..).map(|(key, _)| key);
+        let gone: Vec<Key> = services.take_while(|key| key.namespace == namespace).cloned().collect();
+        gone.iter().for_each(|key| drop(self.of.remove(key)));
+    }
+
+    /// The addresses of nodes are these.
+    pub(super) fn meet_nodes(&mut self, of_nodes: &BTreeMap<IpAddr, u32>) {
+        if !self.of_nodes.iter().eq(of_nodes.keys()) {
+            self.of.clear();
+            self.of_nodes = of_nodes.keys().copied().collect();
+        }
+    }
+
+    fn of_ports(
+        &mut self,
+        cluster: &Cluster,
+        key: &Key,
+        service: &Service,
+        owners: &Owners<'_>,
+    ) -> &[BTreeSet<(IpAddr, u16)>] {
+        if !self.of.contains_key(key) {
+            let of_port = |port| cluster.backends(key, service, port, owners);
+            self.of.insert(key.clone(), service.ports.iter().map(of_port).collect());
+        }
+        self.of.get(key).map(Vec::as_slice).unwrap_or_default()
+    }
+}
+
 /// Fills `out.services` and `out.resolvers`.
-pub(super) fn resolve(cluster: &Cluster, owners: &Owners<'_>, grounded: &Grounded, out: &mut Resolved) {
+pub(super) fn resolve(
+    cluster: &Cluster,
+    known: &mut Backends,
+    owners: &Owners<'_>,
+    grounded: &Grounded,
+    out: &mut Resolved,
+) {
     let nets = cluster.policy_nets(grounded);
     let mut entries: BTreeMap<(IpAddr, u16, Proto), Kinds> = BTreeMap::new();
     for (key, service) in &cluster.services {
-        for port in &service.ports {
-            let backends = cluster.backends(key, service, port, owners);
+        let of_ports = known.of_ports(cluster, key, service, owners);
+        for (port, backends) in service.ports.iter().zip(of_ports) {
             if is_dns(key, service) && port.port == DNS_PORT {
                 out.resolvers.extend(service.vips.iter().map(|vip| SocketAddr::new(*vip, DNS_PORT)));
                 out.resolvers.extend(backends.iter().map(|(ip, target)| SocketAddr::new(*ip, *target)));

@@ -24,6 +24,7 @@ pub struct Source {
 /// What a file holds.
 #[derive(Debug, Clone, Default)]
 struct File {
+    text: String,
     objects: BTreeMap<Key, Held>,
     diagnostics: Vec<Diagnostic>,
 }
@@ -43,9 +44,12 @@ struct Place {
 }
 
 impl Source {
-    /// A file is new or has another text.
+    /// A file is new, or may have another text. The same text again costs nothing.
     pub fn update(&mut self, path: &str, text: &str) -> Vec<Change> {
-        let old = self.files.get(path).cloned().unwrap_or_default();
+        let old = match self.files.get(path) {
+            Some(file) if file.text == text => return Vec::new(),
+            known => known.cloned().unwrap_or_default(),
+        };
         self.replace(path, Some(File::read(text, old)))
     }
 
@@ -137,6 +141,7 @@ impl File {
         let contents = read(text);
         let fresh = contents.objects.into_iter();
         let mut file = File {
+            text: text.to_owned(),
             objects: fresh.map(|object| (object.key.clone(), Held { object, stale: false })).collect(),
             diagnostics: contents.diagnostics,
         };

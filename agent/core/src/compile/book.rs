@@ -1,8 +1,9 @@
-//! The numbers of sets, classes and rules, which keep their meaning while the process lives.
+//! The numbers of sets, classes and rules. They keep their meaning while they are remembered, and what is in use is.
 //!
 //! The number of a rule of the Admin or Baseline tier is its rank as well: the lesser one is asked first, in whatever
 //! sets the two stand. A rule that comes in between takes new numbers for itself and for all that come after it, and so
 //! do their sets.
+
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,54 +12,81 @@ use std::{
 
 use egret_common::{
     ids::{CLASS_CIDR_BASE, ClassId, SetId},
+    maps::COOKIE_DNS,
     net::Direction,
 };
 
 use super::{ClassKey, NameBook, NamesAsk, set::PodInCidr};
 use crate::{
     identity::NamedPorts,
-    policy::{Origin, Rule, Tier},
+    numbering::Numbering,
+    policy::{Origin, Policy, Rule, Tier, in_order},
 };
 
 /// First class of addresses of pods inside CIDRs, above those of the CIDRs themselves.
 const CLASS_POD_IN_CIDR: ClassId = CLASS_CIDR_BASE | 0x0080_0000;
+/// The last one.
+const LAST_POD_IN_CIDR: ClassId = CLASS_CIDR_BASE | 0x00ff_ffff;
 
 /// Numbers of rules of the Admin and Baseline tiers are greater. They end below 2^30: `decide` keeps two bits beside them.
 const BELOW_RANKS: u32 = 1 << 28;
 /// Numbers of such rules that are kept for explanations, those in force not counted.
 const OLD_RANKS: usize = 65_536;
 
-/// Numbers that must not change while the process lives.
-#[derive(Debug, Clone, Default)]
+/// A rule of an object.
+type Source = (Origin, Rule);
+
+/// A rule of the Admin or Baseline tier, with its tier and object.
+type TierRule = Arc<(Tier, Origin, Rule)>;
+
+/// Numbers, and what they stand for.
+#[derive(Debug, Clone)]
 pub struct Book {
     names: NameBook,
-    sets: BTreeMap<SetIdentity, SetId>,
-    /// The last number that another process gave to a set.
-    last_set: SetId,
-    cookies: BTreeMap<(Origin, Rule), u32>,
+    sets: Numbering<SetIdentity>,
+    cookies: Numbering<Source>,
+    /// Cookies of the rules of a policy of the Normal tier, by where the policy is.
+    policies: BTreeMap<usize, (Arc<Policy>, Vec<u32>)>,
     /// Numbers of rules of the Admin and Baseline tiers, of those in force.
     ranks: BTreeMap<TierRule, u32>,
     /// The same by number, with some that have ended.
     ranked: BTreeMap<u32, TierRule>,
     last_rank: u32,
-    pods: BTreeMap<(SetId, PodInCidr), ClassId>,
+    /// Classes of each set.
+    pods: BTreeMap<SetId, Numbering<PodInCidr>>,
+}
+
+impl Default for Book {
+    fn default() -> Self {
+        Self::above(0)
+    }
 }
 
 impl Book {
     /// A book whose sets begin above `last_set`.
     #[must_use]
     pub fn above(last_set: SetId) -> Self {
-        Self { last_set, ..Self::default() }
+        Self {
+            names: NameBook::default(),
+            sets: Numbering::new(last_set.saturating_add(1), SetId::MAX),
+            cookies: Numbering::new(1, BELOW_RANKS),
+            policies: BTreeMap::new(),
+            ranks: BTreeMap::new(),
+            ranked: BTreeMap::new(),
+            last_rank: 0,
+            pods: BTreeMap::new(),
+        }
     }
 
     /// The rule behind a cookie in a flow or a destination, `COOKIE_*` bits or not.
     #[must_use]
     pub fn rule(&self, cookie: u32) -> Option<(&Origin, &Rule)> {
-        let cookie = cookie & !egret_common::maps::COOKIE_DNS;
+        let cookie = cookie & !COOKIE_DNS;
         if let Some(rule) = self.ranked.get(&cookie) {
             return Some((&rule.1, &rule.2));
         }
-        self.cookies.iter().find(|(_, c)| **c == cookie).map(|((origin, rule), _)| (origin, rule))
+        let source = self.cookies.thing(cookie)?;
+        Some((&source.0, &source.1))
     }
 
     /// The patterns behind a name class.
@@ -67,43 +95,41 @@ impl Book {
         self.names.key(id)
     }
 
-    /// How many name classes there are so far.
-    #[must_use]
-    pub fn classes(&self) -> usize {
-        self.names.len()
-    }
-
     /// The number of a class, new if need be.
     pub fn class_id(&mut self, key: ClassKey) -> ClassId {
         self.names.id(key)
     }
 
-    /// Every name class with what it stands for.
-    pub(super) fn names(&self) -> impl Iterator<Item = (&ClassKey, ClassId)> {
-        self.names.iter()
+    /// The name classes.
+    #[must_use]
+    pub fn names(&self) -> &NameBook {
+        &self.names
     }
 
-    pub(super) fn names_mut(&mut self) -> &mut NameBook {
+    /// The name classes, to add and to forget some.
+    pub fn names_mut(&mut self) -> &mut NameBook {
         &mut self.names
     }
 
-    /// The name class at a place.
-    pub(crate) fn class_at(&self, place: usize) -> Option<(&ClassKey, ClassId)> {
-        self.names.at(place)
+    /// How many sets, rules and policies are remembered, and how many classes of pods' addresses.
+    #[must_use]
+    pub fn sizes(&self) -> [usize; 4] {
+        let pods = self.pods.values().map(Numbering::len).sum();
+        [self.sets.len(), self.cookies.len(), self.policies.len(), pods]
     }
 
+    /// The number of a set. There are more numbers than endpoints can use.
     pub(super) fn set_id(&mut self, identity: SetIdentity) -> SetId {
-        let next = self.last_set + self.sets.len() as SetId + 1;
-        *self.sets.entry(identity).or_insert(next)
+        self.sets.number(identity).unwrap_or(SetId::MAX)
     }
 
-    /// Numbers the rules of the Admin and Baseline tiers, which are all those in force, in the order in which they are
-    /// asked. Of equal rules the first one counts.
-    pub(super) fn rank(&mut self, rules: &[(Tier, &Origin, &Rule)]) {
+    /// Numbers the rules of the Admin and Baseline tiers among these policies, which are all those in force, in the order in
+    /// which they are asked. Of equal rules the first one counts. True: some number is another one now.
+    pub(super) fn rank<'a>(&mut self, policies: impl Iterator<Item = &'a Policy>) -> bool {
         let mut ranks = BTreeMap::new();
         let mut last = 0;
-        for (tier, origin, rule) in rules {
-            let key: TierRule = Arc::new((*tier, (*origin).clone(), (*rule).clone()));
+        for (tier, origin, rule) in in_order(policies) {
+            let key: TierRule = Arc::new((tier, origin.clone(), rule.clone()));
             if ranks.contains_key(&key) {
                 continue;
             }
@@ -111,8 +137,10 @@ impl Book {
             last = known.unwrap_or_else(|| self.new_rank(key.clone()));
             ranks.insert(key, last);
         }
+        let changed = ranks != self.ranks;
         self.ranks = ranks;
         self.forget_ranks();
+        changed
     }
 
     fn new_rank(&mut self, rule: TierRule) -> u32 {
@@ -131,26 +159,55 @@ impl Book {
         }
     }
 
-    pub(super) fn cookie(&mut self, tier: Tier, origin: &Origin, rule: &Rule) -> u32 {
+    /// The cookies of the policy's rules, in their order.
+    pub(super) fn cookies(&mut self, policy: &Arc<Policy>) -> Vec<u32> {
+        let tier = policy.standing().tier;
         if tier != Tier::Normal {
-            let key: TierRule = Arc::new((tier, origin.clone(), rule.clone()));
-            let known = self.ranks.get(&key).copied();
-            // One that was not ranked is asked last.
-            return known.unwrap_or_else(|| self.new_rank(key));
+            return policy.rules().iter().map(|rule| self.rank_of(tier, policy.origin(), rule)).collect();
         }
-        let next = self.cookies.len() as u32 + 1;
-        *self.cookies.entry((origin.clone(), rule.clone())).or_insert(next)
+        let cookies = &mut self.cookies;
+        let (_, found) = self.policies.entry(Arc::as_ptr(policy).addr()).or_insert_with(|| {
+            let number = |rule: &Rule| cookies.number((policy.origin().clone(), rule.clone())).unwrap_or(0);
+            (policy.clone(), policy.rules().iter().map(number).collect())
+        });
+        found.clone()
     }
 
-    /// The class of a pod's address inside the CIDRs of a set.
-    pub(super) fn pod_class(&mut self, set: SetId, pod: &PodInCidr) -> ClassId {
-        let next = CLASS_POD_IN_CIDR + self.pods.len() as ClassId;
-        *self.pods.entry((set, pod.clone())).or_insert(next)
+    fn rank_of(&mut self, tier: Tier, origin: &Origin, rule: &Rule) -> u32 {
+        let key: TierRule = Arc::new((tier, origin.clone(), rule.clone()));
+        let known = self.ranks.get(&key).copied();
+        // One that was not ranked is asked last.
+        known.unwrap_or_else(|| self.new_rank(key))
+    }
+
+    /// The class of a pod's address inside the CIDRs of a set. `None`: there are eight million.
+    pub(super) fn pod_class(&mut self, set: SetId, pod: &PodInCidr) -> Option<ClassId> {
+        let of_set = || Numbering::new(CLASS_POD_IN_CIDR, LAST_POD_IN_CIDR);
+        let pods = self.pods.entry(set).or_insert_with(of_set);
+        pods.get(pod).or_else(|| pods.number(pod.clone()))
+    }
+
+    /// Forgets classes of pods' addresses that the set does not use, once they are many.
+    pub(super) fn forget_pods(&mut self, set: SetId, used: usize, uses: impl Fn(ClassId) -> bool) {
+        if let Some(pods) = self.pods.get_mut(&set).filter(|pods| pods.is_crowded(used)) {
+            pods.retain(|class, _| uses(class));
+        }
+    }
+
+    /// Forgets sets and rules that are not used, once they are many. `policies`: those in use, by where they are.
+    pub(super) fn forget(&mut self, uses: impl Fn(SetId) -> bool, used: usize, policies: &BTreeSet<usize>) {
+        if self.sets.is_crowded(used) {
+            let gone = self.sets.retain(|set, _| uses(set));
+            gone.iter().for_each(|(set, _)| drop(self.pods.remove(set)));
+        }
+        // A policy that is not in use any more may lie in memory for this entry alone.
+        self.policies.retain(|place, _| policies.contains(place));
+        let used: BTreeSet<u32> = self.policies.values().flat_map(|(_, cookies)| cookies).copied().collect();
+        if self.cookies.is_crowded(used.len()) {
+            self.cookies.retain(|cookie, _| used.contains(&cookie));
+        }
     }
 }
-
-/// A rule of the Admin or Baseline tier, with its tier and object.
-type TierRule = Arc<(Tier, Origin, Rule)>;
 
 /// What makes two sets the same.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -51,13 +51,25 @@ impl Peer {
         peers
     }
 
+    pub(super) fn rule(&self) -> usize {
+        self.rule
+    }
+
+    pub(super) fn net(&self) -> IpNet {
+        self.net
+    }
+
+    pub(super) fn means_pods(&self) -> bool {
+        self.pods
+    }
+
     fn holds_on(&self, prefix: &IpNet) -> bool {
         self.net.contains(prefix) && !self.except.iter().any(|e| e.contains(prefix))
     }
 }
 
 /// The prefixes of a set with their classes, and which rules each class stands for.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct CidrClasses {
     pub(super) prefixes: BTreeMap<IpNet, ClassId>,
     pub(super) classes: BTreeMap<ClassId, BTreeSet<usize>>,

@@ -1,6 +1,6 @@
 //! One rule: what it claims at its peers, and the classes that its peers are.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use egret_common::{
     ids::{CLASS_ANY, ClassId, identity},
@@ -10,17 +10,34 @@ use egret_common::{
 
 use super::{ports::Claim, roster::Roster};
 use crate::{
-    identity::NamedPorts,
-    policy::{Entity, Peers, Rule, Tier},
+    identity::{Identity, NamedPorts},
+    policy::{Entity, Peers, Policy, Rule, Tier},
     ports::Ports,
 };
 
 /// A rule with the number under which flows and explain name it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Numbered<'a> {
+#[derive(Debug, Clone)]
+pub(super) struct Numbered {
     pub(super) cookie: u32,
-    pub(super) tier: Tier,
-    pub(super) rule: &'a Rule,
+    policy: Arc<Policy>,
+    at: usize,
+}
+
+impl Numbered {
+    /// The rules of a policy for one direction; `cookies`: of all its rules, in their order.
+    pub(super) fn of(policy: &Arc<Policy>, cookies: &[u32], direction: Direction) -> impl Iterator<Item = Self> {
+        let rules = policy.rules().iter().zip(cookies).enumerate();
+        let meant = rules.filter(move |(_, (rule, _))| rule.direction == direction);
+        meant.map(|(at, (_, cookie))| Self { cookie: *cookie, policy: policy.clone(), at })
+    }
+
+    pub(super) fn rule(&self) -> &Rule {
+        &self.policy.rules()[self.at]
+    }
+
+    pub(super) fn tier(&self) -> Tier {
+        self.policy.standing().tier
+    }
 }
 
 /// [`cidr_port`] of every port of the intervals.
@@ -34,14 +51,28 @@ pub(super) fn cidr_ports(claims: &[Claim]) -> u32 {
 
 /// The pods whose identities have rules of their own: those that are selected, every pod of the cluster, and for a
 /// rule about everybody with a named port of theirs, each for its own.
-pub(super) fn pods_of(rule: &Rule, roster: &Roster<'_>) -> BTreeSet<u32> {
-    let named = rule.direction == Direction::Egress && rule.ports.names().next().is_some();
+pub(super) fn pods_of(rule: &Rule, roster: &Roster) -> BTreeSet<u32> {
     match &rule.peers {
         Peers::Pods(selectors) => roster.meant_by(selectors),
-        Peers::Any if named => roster.everyone(),
-        Peers::Entities(e) if e.contains(&Entity::All) && named => roster.everyone(),
-        Peers::Entities(e) if e.contains(&Entity::Cluster) => roster.everyone(),
+        _ if means_everyone(rule) => roster.everyone(),
         _ => BTreeSet::new(),
+    }
+}
+
+/// Whether the pods with this identity are among [`pods_of`] the rule.
+pub(super) fn means_pod(rule: &Rule, identity: &Identity) -> bool {
+    match &rule.peers {
+        Peers::Pods(selectors) => selectors.iter().any(|selector| selector.matches(&identity.labels)),
+        _ => means_everyone(rule),
+    }
+}
+
+fn means_everyone(rule: &Rule) -> bool {
+    let named = || rule.direction == Direction::Egress && rule.ports.names().next().is_some();
+    match &rule.peers {
+        Peers::Any => named(),
+        Peers::Entities(e) => e.contains(&Entity::Cluster) || e.contains(&Entity::All) && named(),
+        _ => false,
     }
 }
 
@@ -72,10 +103,11 @@ fn entity_classes(entity: Entity) -> &'static [ClassId] {
 }
 
 /// What a rule claims at a destination with these named ports.
-pub(super) fn claims(n: &Numbered<'_>, names: &NamedPorts) -> Vec<Claim> {
-    let cookie = n.cookie | if n.rule.dns.is_some() { COOKIE_DNS } else { 0 };
-    let whole = Claim { proto: proto::ANY, lo: 0, hi: u16::MAX, tier: n.tier, effect: n.rule.effect, cookie };
-    match &n.rule.ports {
+pub(super) fn claims(n: &Numbered, names: &NamedPorts) -> Vec<Claim> {
+    let rule = n.rule();
+    let cookie = n.cookie | if rule.dns.is_some() { COOKIE_DNS } else { 0 };
+    let whole = Claim { proto: proto::ANY, lo: 0, hi: u16::MAX, tier: n.tier(), effect: rule.effect, cookie };
+    match &rule.ports {
         Ports::All => vec![whole],
         Ports::Only(specs) => specs
             .iter()

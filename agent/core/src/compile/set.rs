@@ -10,17 +10,19 @@ use egret_common::{
     maps::{COOKIE_DNS, RuleChunk, SET_ANY, SET_CIDR, SET_IDENTITY, SET_ISOLATED, SET_NAMES},
     net::{Direction, proto},
 };
+use ipnet::IpNet;
 
 use super::{
     CompileError, NamesAsk,
-    cidrs::{CidrClasses, Peer, on_pod},
-    claims::{Numbered, cidr_ports, claims, fixed_classes_of, pods_of},
+    cidrs::{CidrClasses, OnPod, Peer, on_pod},
+    claims::{Numbered, cidr_ports, claims, fixed_classes_of, means_pod, pods_of},
     names::{ClassKey, Role},
     ports::{self, Claim},
     roster::Roster,
 };
 use crate::{
     identity::NamedPorts,
+    labels::Selector,
     names::{Kind, Pattern},
     policy::{DNS_PORT, Effect, Entity, Peers, Tier},
     ports::{PortSpec, Ports, Proto},
@@ -31,42 +33,44 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PodInCidr {
     rules: BTreeSet<usize>,
-    identity: u32,
+    pub(super) identity: u32,
 }
 
 /// The rules of one set, ready to be asked for any class.
-#[derive(Debug)]
-pub(super) struct Set<'a> {
-    rules: Vec<Numbered<'a>>,
+#[derive(Debug, Clone)]
+pub(super) struct Set {
+    rules: Vec<Numbered>,
     isolated: bool,
     names_ask: NamesAsk,
     /// The workload's own named ports in a set for ingress; none for egress, where the destination's count.
     own_ports: NamedPorts,
-    by_name: BTreeMap<&'a Pattern, Vec<usize>>,
-    by_dns: BTreeMap<&'a Pattern, Vec<usize>>,
+    by_name: BTreeMap<Pattern, Vec<usize>>,
+    by_dns: BTreeMap<Pattern, Vec<usize>>,
     cidr_peers: Vec<Peer>,
     pub(super) cidrs: CidrClasses,
 }
 
-impl<'a> Set<'a> {
+impl Set {
     pub(super) fn new(
-        rules: Vec<Numbered<'a>>,
+        rules: Vec<Numbered>,
         isolated: bool,
         names_ask: NamesAsk,
         own_ports: NamedPorts,
     ) -> Self {
-        let mut by_name: BTreeMap<&Pattern, Vec<usize>> = BTreeMap::new();
-        let mut by_dns: BTreeMap<&Pattern, Vec<usize>> = BTreeMap::new();
+        let mut by_name: BTreeMap<Pattern, Vec<usize>> = BTreeMap::new();
+        let mut by_dns: BTreeMap<Pattern, Vec<usize>> = BTreeMap::new();
         let mut cidr_peers = Vec::new();
-        for (i, n) in rules.iter().enumerate() {
-            match &n.rule.peers {
-                Peers::Names(patterns) => patterns.iter().for_each(|p| by_name.entry(p).or_default().push(i)),
+        for (i, rule) in rules.iter().map(Numbered::rule).enumerate() {
+            match &rule.peers {
+                Peers::Names(patterns) => {
+                    patterns.iter().for_each(|p| by_name.entry(p.clone()).or_default().push(i));
+                }
                 Peers::Cidrs(cidrs) => {
-                    cidr_peers.extend(cidrs.iter().flat_map(|c| Peer::of_rule(i, n.rule.effect, c)))
+                    cidr_peers.extend(cidrs.iter().flat_map(|c| Peer::of_rule(i, rule.effect, c)))
                 }
                 _ => {}
             }
-            n.rule.dns.iter().flatten().for_each(|p| by_dns.entry(p).or_default().push(i));
+            rule.dns.iter().flatten().for_each(|p| by_dns.entry(p.clone()).or_default().push(i));
         }
         let cidrs = CidrClasses::new(&cidr_peers);
         Self { rules, isolated, names_ask, own_ports, by_name, by_dns, cidr_peers, cidrs }
@@ -76,7 +80,7 @@ impl<'a> Set<'a> {
     pub(super) fn features(&self) -> u32 {
         let mut bits = if self.isolated { SET_ISOLATED } else { 0 };
         for n in &self.rules {
-            bits |= match &n.rule.peers {
+            bits |= match &n.rule().peers {
                 Peers::Any => SET_ANY | self.named_bit(n),
                 Peers::Names(_) => SET_NAMES,
                 Peers::Cidrs(_) => SET_CIDR | cidr_ports(&self.claims(n)),
@@ -89,22 +93,43 @@ impl<'a> Set<'a> {
     }
 
     /// The bit of identities, for a rule about everybody whose named ports each pod resolves for itself.
-    fn named_bit(&self, n: &Numbered<'_>) -> u32 {
-        if n.rule.ports.names().next().is_some() { SET_IDENTITY } else { 0 }
+    fn named_bit(&self, n: &Numbered) -> u32 {
+        if n.rule().ports.names().next().is_some() { SET_IDENTITY } else { 0 }
     }
 
-    /// The chunks of every class except name classes and [`Set::pod_class`].
+    /// The patterns that the set has rules for.
+    pub(super) fn patterns(&self) -> impl Iterator<Item = &Pattern> {
+        self.by_name.keys().chain(self.by_dns.keys())
+    }
+
+    /// The selectors of its rules' peers.
+    pub(super) fn selectors(&self) -> impl Iterator<Item = &Selector> {
+        let selectors = |n| match &Numbered::rule(n).peers {
+            Peers::Pods(selectors) => selectors.as_slice(),
+            _ => &[],
+        };
+        self.rules.iter().flat_map(selectors)
+    }
+
+    /// The chunks of every class except name classes and [`Set::pod_class`]. Many identities are the same to a set, so
+    /// that chunks are made once for equal claims.
     pub(super) fn fixed_classes(
         &self,
-        roster: &Roster<'_>,
+        roster: &Roster,
     ) -> Result<BTreeMap<ClassId, Vec<RuleChunk>>, CompileError> {
         let mut classes: BTreeMap<ClassId, Vec<Claim>> = BTreeMap::new();
         for n in &self.rules {
-            for class in fixed_classes_of(&n.rule.peers) {
-                classes.entry(class).or_default().extend(self.claims(n));
+            let claims = self.claims(n);
+            for class in fixed_classes_of(&n.rule().peers) {
+                classes.entry(class).or_default().extend(&claims);
             }
-            for number in pods_of(n.rule, roster) {
-                classes.entry(number).or_default().extend(self.claims_at(n, number, roster));
+            let named = n.rule().ports.names().next().is_some();
+            for number in pods_of(n.rule(), roster) {
+                let of_class = classes.entry(number).or_default();
+                match named {
+                    true => of_class.extend(self.claims_at(n, number, roster)),
+                    false => of_class.extend(&claims),
+                }
             }
         }
         classes.entry(CLASS_ANY).or_default().extend(self.asks_for_everything());
@@ -112,32 +137,66 @@ impl<'a> Set<'a> {
             classes.insert(*class, rules.iter().flat_map(|i| self.claims(&self.rules[*i])).collect());
         }
         classes.insert(CLASS_NAMES_SUMMARY, self.summary());
-        let chunks = classes.into_iter().map(|(class, claims)| Ok((class, self.chunks(&claims)?)));
-        chunks.filter(|c: &Result<(_, Vec<_>), _>| !matches!(c, Ok((_, v)) if v.is_empty())).collect()
-    }
-
-    /// The pods' addresses that CIDRs of the set cover, where the prefixes alone would say something else about them.
-    pub(super) fn pods_in_cidrs(&self, roster: &Roster<'_>) -> Vec<(IpAddr, PodInCidr)> {
-        let mut out = Vec::new();
-        if self.cidr_peers.is_empty() {
-            return out;
-        }
-        for (address, number) in &roster.addresses {
-            let found = on_pod(&self.cidr_peers, *address);
-            let names = found.rules.iter().any(|i| self.is_named_at(&self.rules[*i], *number, roster));
-            if found.fewer || names {
-                let identity = if names { *number } else { 0 };
-                out.push((*address, PodInCidr { rules: found.rules, identity }));
+        let mut made: BTreeMap<Vec<Claim>, Vec<RuleChunk>> = BTreeMap::new();
+        let mut out = BTreeMap::new();
+        for (class, claims) in classes {
+            let chunks = match made.get(&claims) {
+                Some(chunks) => chunks.clone(),
+                None => {
+                    let chunks = self.chunks(&claims)?;
+                    made.insert(claims, chunks.clone());
+                    chunks
+                }
+            };
+            if !chunks.is_empty() {
+                out.insert(class, chunks);
             }
         }
-        out
+        Ok(out)
+    }
+
+    /// The chunks of one identity's class, as [`Set::fixed_classes`] has them.
+    pub(super) fn identity_class(
+        &self,
+        number: u32,
+        roster: &Roster,
+    ) -> Result<Vec<RuleChunk>, CompileError> {
+        let mut claims = Vec::new();
+        for n in &self.rules {
+            if fixed_classes_of(&n.rule().peers).contains(&number) {
+                claims.extend(self.claims(n));
+            }
+            if roster.identity(number).is_some_and(|identity| means_pod(n.rule(), identity)) {
+                claims.extend(self.claims_at(n, number, roster));
+            }
+        }
+        self.chunks(&claims)
+    }
+
+    /// Whether a pod's address needs more than the prefixes, for some pod.
+    pub(super) fn tells_pods_apart(&self) -> bool {
+        let named = |peer: &Peer| self.rules[peer.rule()].rule().ports.names().next().is_some();
+        self.cidr_peers.iter().any(|peer| !peer.means_pods() || named(peer))
+    }
+
+    /// The networks of the CIDRs, without those inside others.
+    pub(super) fn outer_nets(&self) -> Vec<IpNet> {
+        IpNet::aggregate(&self.cidr_peers.iter().map(Peer::net).collect())
+    }
+
+    /// What the set says about a pod's address inside its CIDRs, if the prefixes alone would say something else.
+    pub(super) fn pod_in_cidr(&self, address: IpAddr, number: u32, roster: &Roster) -> Option<PodInCidr> {
+        let OnPod { rules, fewer } = on_pod(&self.cidr_peers, address);
+        let names = rules.iter().any(|i| self.is_named_at(&self.rules[*i], number, roster));
+        let identity = if names { number } else { 0 };
+        (fewer || names).then_some(PodInCidr { rules, identity })
     }
 
     /// The chunks of such an address's class, and [`cidr_ports`] of what they claim.
     pub(super) fn pod_class(
         &self,
         pod: &PodInCidr,
-        roster: &Roster<'_>,
+        roster: &Roster,
     ) -> Result<(Vec<RuleChunk>, u32), CompileError> {
         let rules = pod.rules.iter().map(|i| &self.rules[*i]);
         let claims: Vec<Claim> = rules.flat_map(|n| self.claims_at(n, pod.identity, roster)).collect();
@@ -145,19 +204,20 @@ impl<'a> Set<'a> {
     }
 
     /// Whether a rule has a named port that this identity has too.
-    fn is_named_at(&self, n: &Numbered<'_>, number: u32, roster: &Roster<'_>) -> bool {
-        self.claims_at(n, number, roster).len() > self.claims(n).len()
+    fn is_named_at(&self, n: &Numbered, number: u32, roster: &Roster) -> bool {
+        n.rule().ports.names().next().is_some()
+            && self.claims_at(n, number, roster).len() > self.claims(n).len()
     }
 
     /// What a rule claims where the destination's named ports are not known: at the workload's own, if it is the
     /// destination.
-    fn claims(&self, n: &Numbered<'_>) -> Vec<Claim> {
+    fn claims(&self, n: &Numbered) -> Vec<Claim> {
         claims(n, &self.own_ports)
     }
 
     /// What a rule claims about a pod with this identity.
-    fn claims_at(&self, n: &Numbered<'_>, number: u32, roster: &Roster<'_>) -> Vec<Claim> {
-        match (n.rule.direction, roster.ports(number)) {
+    fn claims_at(&self, n: &Numbered, number: u32, roster: &Roster) -> Vec<Claim> {
+        match (n.rule().direction, roster.ports(number)) {
             (Direction::Egress, Some(ports)) => claims(n, ports),
             _ => self.claims(n),
         }
@@ -165,7 +225,7 @@ impl<'a> Set<'a> {
 
     /// The ports of all name rules. It only explains denials, so it may say too much where there are too many.
     fn summary(&self) -> Vec<Claim> {
-        let named = self.rules.iter().filter(|n| matches!(n.rule.peers, Peers::Names(_)));
+        let named = self.rules.iter().filter(|n| matches!(n.rule().peers, Peers::Names(_)));
         let anonymous: BTreeSet<Claim> = named
             .flat_map(|n| self.claims(n))
             .map(|c| Claim { tier: Tier::Normal, cookie: 0, ..c })
@@ -208,7 +268,7 @@ impl<'a> Set<'a> {
             rule: claims
                 .first()
                 .and_then(|c| self.rules.iter().find(|n| n.cookie == c.cookie & !COOKIE_DNS))
-                .map_or_else(String::new, |n| n.rule.path.clone()),
+                .map_or_else(String::new, |n| n.rule().path.clone()),
             intervals,
         })
     }
@@ -216,7 +276,7 @@ impl<'a> Set<'a> {
     /// The right to ask through a `rules.dns` rule: at its ports, or wherever the trusted resolvers listen. Always at port 53
     /// as well, where the Service of DNS pods with another port is asked (CASES R-A02).
     fn asks(&self, rule: usize) -> Vec<Claim> {
-        let r = self.rules[rule].rule;
+        let r = self.rules[rule].rule();
         match &r.ports {
             Ports::Only(specs) if r.peers != Peers::Resolvers => specs
                 .iter()
@@ -245,12 +305,12 @@ impl<'a> Set<'a> {
         let mut out = Vec::new();
         for (i, n) in self.rules.iter().enumerate() {
             let all = |patterns: &[Pattern]| patterns.iter().any(|p| *p.kind() == Kind::All);
-            if n.rule.dns.as_deref().is_some_and(all) {
+            if n.rule().dns.as_deref().is_some_and(all) {
                 out.extend(self.asks(i));
             }
-            let named = matches!(&n.rule.peers, Peers::Names(p) if all(p)) && self.names_ask == NamesAsk::Yes;
+            let named = matches!(&n.rule().peers, Peers::Names(p) if all(p)) && self.names_ask == NamesAsk::Yes;
             // What the Baseline tier accepts narrows no policy that filters.
-            let opens = n.tier != Tier::Baseline && n.rule.opens_dns_to_everybody();
+            let opens = n.tier() != Tier::Baseline && n.rule().opens_dns_to_everybody();
             if named || opens {
                 out.push(self.ask(i));
             }

@@ -1,9 +1,6 @@
-//! The steps from one content of the maps to another, in an order in which no moment shows half a policy.
+//! The steps from one content of the maps to another, as values that can be performed and shown.
 
-use std::{
-    collections::BTreeMap,
-    fmt::{self, Debug},
-};
+use std::fmt;
 
 use egret_common::{
     ids::{ClassId, EndpointId},
@@ -11,7 +8,7 @@ use egret_common::{
     net::Addr,
 };
 
-use super::{CidrPrefix, Desired, Suffix};
+use super::{CidrPrefix, Delta, Desired, Suffix};
 use crate::names::Name;
 
 /// One entry of one map.
@@ -46,68 +43,10 @@ pub enum MapOp {
     Delete(Entry),
 }
 
-/// The steps from `old` to `new`: new rule sets whole, then what the programs find by, then the endpoints, then
-/// changed name classes; what is not needed any more goes in the reverse order.
+/// The steps from `old` to `new`.
 #[must_use]
 pub fn diff(old: &Desired, new: &Desired) -> Vec<MapOp> {
-    let mut ops = Vec::new();
-    put(&mut ops, &old.rules, &new.rules, |k, v| Entry::Rules(*k, Box::new(*v)));
-    put(&mut ops, &old.cidrs, &new.cidrs, |k, v| Entry::Cidr(*k, *v));
-    ops.extend(new.resolvers.difference(&old.resolvers).map(|r| MapOp::Put(Entry::Resolver(*r))));
-    put(&mut ops, &old.identities, &new.identities, |k, v| Entry::Identity(*k, *v));
-    put(&mut ops, &old.services, &new.services, |k, v| Entry::Service(*k, Box::new(*v)));
-    put(&mut ops, &old.addresses, &new.addresses, |k, v| Entry::Address(*k, *v));
-    let mut changed_names = names(old, new);
-    let (known, fresh): (Vec<_>, Vec<_>) = changed_names.drain(..).partition(|op| is_known(old, op));
-    ops.extend(fresh);
-    put(&mut ops, &old.endpoints, &new.endpoints, |_, v| Entry::Endpoint(*v));
-    ops.extend(known);
-    delete(&mut ops, &old.endpoints, &new.endpoints, |_, v| Entry::Endpoint(*v));
-    delete(&mut ops, &old.name_exact, &new.name_exact, |k, v| Entry::NameExact(k.clone(), *v));
-    delete(&mut ops, &old.name_suffix, &new.name_suffix, |k, v| Entry::NameSuffix(k.clone(), *v));
-    delete(&mut ops, &old.addresses, &new.addresses, |k, v| Entry::Address(*k, *v));
-    delete(&mut ops, &old.services, &new.services, |k, v| Entry::Service(*k, Box::new(*v)));
-    delete(&mut ops, &old.identities, &new.identities, |k, v| Entry::Identity(*k, *v));
-    ops.extend(old.resolvers.difference(&new.resolvers).map(|r| MapOp::Delete(Entry::Resolver(*r))));
-    delete(&mut ops, &old.cidrs, &new.cidrs, |k, v| Entry::Cidr(*k, *v));
-    delete(&mut ops, &old.rules, &new.rules, |k, v| Entry::Rules(*k, Box::new(*v)));
-    ops
-}
-
-fn names(old: &Desired, new: &Desired) -> Vec<MapOp> {
-    let mut ops = Vec::new();
-    put(&mut ops, &old.name_exact, &new.name_exact, |k, v| Entry::NameExact(k.clone(), *v));
-    put(&mut ops, &old.name_suffix, &new.name_suffix, |k, v| Entry::NameSuffix(k.clone(), *v));
-    ops
-}
-
-/// Whether a put of a name replaces an entry that answers are being learned by.
-fn is_known(old: &Desired, op: &MapOp) -> bool {
-    match op {
-        MapOp::Put(Entry::NameExact(name, _)) => old.name_exact.contains_key(name),
-        MapOp::Put(Entry::NameSuffix(suffix, _)) => old.name_suffix.contains_key(suffix),
-        _ => false,
-    }
-}
-
-fn put<K: Ord, V: PartialEq>(
-    ops: &mut Vec<MapOp>,
-    old: &BTreeMap<K, V>,
-    new: &BTreeMap<K, V>,
-    entry: impl Fn(&K, &V) -> Entry,
-) {
-    let changed = new.iter().filter(|(k, v)| old.get(k) != Some(v));
-    ops.extend(changed.map(|(k, v)| MapOp::Put(entry(k, v))));
-}
-
-fn delete<K: Ord, V>(
-    ops: &mut Vec<MapOp>,
-    old: &BTreeMap<K, V>,
-    new: &BTreeMap<K, V>,
-    entry: impl Fn(&K, &V) -> Entry,
-) {
-    let gone = old.iter().filter(|(k, _)| !new.contains_key(k));
-    ops.extend(gone.map(|(k, v)| MapOp::Delete(entry(k, v))));
+    Delta::between(old, new).steps(old)
 }
 
 impl fmt::Display for MapOp {

@@ -43,6 +43,8 @@ pub struct Cache {
     names: BTreeMap<Name, BTreeMap<IpAddr, GrantTime>>,
     by_address: BTreeMap<IpAddr, BTreeSet<Name>>,
     overflow: Overflow,
+    /// Counts what has changed.
+    revision: u64,
     /// When there was no room for a name, all were live until then.
     full_until: GrantTime,
 }
@@ -59,6 +61,7 @@ impl Cache {
     pub fn learn(&mut self, name: &Name, address: IpAddr, expires: GrantTime, now: GrantTime) -> bool {
         let address = address.to_canonical();
         if let Some(known) = self.names.get_mut(name).and_then(|a| a.get_mut(&address)) {
+            self.revision += u64::from(expires > *known);
             *known = expires.max(*known);
             return true;
         }
@@ -67,6 +70,7 @@ impl Cache {
             return false;
         }
         self.full_until = self.full_until.min(expires);
+        self.revision += 1;
         self.names.entry(name.clone()).or_default().insert(address, expires);
         self.by_address.entry(address).or_default().insert(name.clone());
         true
@@ -96,6 +100,12 @@ impl Cache {
         for (name, address) in dead {
             self.remove(&name, address);
         }
+    }
+
+    /// Another number whenever something has changed.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// What did not fit so far.
@@ -158,6 +168,7 @@ impl Cache {
     }
 
     fn remove(&mut self, name: &Name, address: IpAddr) {
+        self.revision += 1;
         if let Some(addresses) = self.names.get_mut(name) {
             addresses.remove(&address);
             if addresses.is_empty() {

@@ -3,7 +3,7 @@
 //! A pattern is sorted into a [`Kind`] when it is read; the kinds are exactly what the name tables can express,
 //! plus [`Kind::Slow`] for the rest.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use thiserror::Error;
 
@@ -62,9 +62,9 @@ pub struct Slow {
     labels: Vec<String>,
 }
 
-/// A name pattern of one of the policy languages.
+/// A name pattern of one of the policy languages. Every rule set and every name class has copies of it: they share it.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Pattern(Kind);
+pub struct Pattern(Arc<Kind>);
 
 impl Pattern {
     /// `matchName`: one full name.
@@ -76,7 +76,7 @@ impl Pattern {
         if text.contains('*') {
             return Err(PatternError::StarInName);
         }
-        Ok(Self(Kind::Exact(Name::parse(text)?)))
+        Ok(Kind::Exact(Name::parse(text)?).into())
     }
 
     /// `matchPattern`: `*` is zero or more characters inside one label, a leading `**.` one or more labels, a
@@ -91,7 +91,7 @@ impl Pattern {
         }
         let text = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
         if !text.is_empty() && text.bytes().all(|b| b == b'*') {
-            return Ok(Self(Kind::All));
+            return Ok(Kind::All.into());
         }
         if !text.contains('*') {
             return Self::match_name(&text);
@@ -99,10 +99,10 @@ impl Pattern {
         let (first, rest) = text.split_once('.').unwrap_or((&text, ""));
         let all_stars = first.bytes().all(|b| b == b'*');
         match first.len() {
-            1 if all_stars && !rest.contains('*') => Ok(Self(Kind::OneLabelSuffix(Name::parse(rest)?))),
-            _ if all_stars && !rest.contains('*') => Ok(Self(Kind::DeepSuffix(Name::parse(rest)?))),
-            2.. if all_stars => Ok(Self(Kind::Slow(Slow::parse(true, rest)?))),
-            _ => Ok(Self(Kind::Slow(Slow::parse(false, &text)?))),
+            1 if all_stars && !rest.contains('*') => Ok(Kind::OneLabelSuffix(Name::parse(rest)?).into()),
+            _ if all_stars && !rest.contains('*') => Ok(Kind::DeepSuffix(Name::parse(rest)?).into()),
+            2.. if all_stars => Ok(Kind::Slow(Slow::parse(true, rest)?).into()),
+            _ => Ok(Kind::Slow(Slow::parse(false, &text)?).into()),
         }
     }
 
@@ -123,13 +123,13 @@ impl Pattern {
         if name.label_count() < 2 {
             return Err(PatternError::OneLabel);
         }
-        Ok(Self(if wild { Kind::DeepSuffix(name) } else { Kind::Exact(name) }))
+        Ok(if wild { Kind::DeepSuffix(name) } else { Kind::Exact(name) }.into())
     }
 
     /// The pattern that matches `name` and nothing else.
     #[must_use]
     pub fn exact(name: Name) -> Self {
-        Self(Kind::Exact(name))
+        Kind::Exact(name).into()
     }
 
     /// What the pattern can match, by the table that can hold it.
@@ -141,7 +141,7 @@ impl Pattern {
     /// Whether `name` matches: the reference that tables and programs are tested against.
     #[must_use]
     pub fn matches(&self, name: &Name) -> bool {
-        match &self.0 {
+        match self.kind() {
             Kind::Exact(own) => own == name,
             Kind::OneLabelSuffix(suffix) => name.prefix_above(suffix).is_some_and(|p| !p.contains('.')),
             Kind::DeepSuffix(suffix) => name.prefix_above(suffix).is_some(),
@@ -154,7 +154,7 @@ impl Pattern {
     /// adds nothing (every name) or no such name can exist (too long).
     #[must_use]
     pub fn below(&self, suffix: &Name) -> Option<Pattern> {
-        Some(Pattern(match &self.0 {
+        let kind = match self.kind() {
             Kind::Exact(n) => Kind::Exact(n.join(suffix).ok()?),
             Kind::OneLabelSuffix(n) => Kind::OneLabelSuffix(n.join(suffix).ok()?),
             Kind::DeepSuffix(n) => Kind::DeepSuffix(n.join(suffix).ok()?),
@@ -164,7 +164,14 @@ impl Pattern {
                 slow.labels.extend(suffix.labels().map(str::to_owned));
                 Kind::Slow(slow)
             }
-        }))
+        };
+        Some(kind.into())
+    }
+}
+
+impl From<Kind> for Pattern {
+    fn from(kind: Kind) -> Self {
+        Self(Arc::new(kind))
     }
 }
 
@@ -212,7 +219,7 @@ impl Slow {
 
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
+        match self.kind() {
             Kind::Exact(n) => write!(f, "{n}"),
             Kind::OneLabelSuffix(n) => write!(f, "*.{n}"),
             Kind::DeepSuffix(n) => write!(f, "**.{n}"),

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{State, Wiring};
 use crate::{
-    compile::{self, Book, ClassKey, CompileError, EndpointSpec, Member, Role, World},
+    compile::{Book, ClassKey, CompileError, EndpointSpec, Member, Role, World},
     dns::cache::{Cache, Limits},
     names::{Name, Pattern},
 };
@@ -21,10 +21,29 @@ use crate::{
 /// State as plain values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Saved {
-    /// Name classes in the order of their numbers: each member's pattern and role.
-    pub classes: Vec<Vec<(String, SavedRole)>>,
-    /// Workload, name, address, expiry (boot time in ticks).
-    pub told: Vec<(EndpointId, String, IpAddr, GrantTime)>,
+    /// Name classes.
+    pub classes: Vec<SavedClass>,
+    /// What workloads were told.
+    pub told: Vec<SavedTold>,
+}
+
+/// A name class: the place that its number tells, and each member's pattern and role.
+pub type SavedClass = (u32, Vec<(String, SavedRole)>);
+
+/// Workload, name, address, expiry (boot time in ticks).
+pub type SavedTold = (EndpointId, String, IpAddr, GrantTime);
+
+impl Saved {
+    /// One class.
+    #[must_use]
+    pub fn class(place: u32, key: &ClassKey) -> SavedClass {
+        (place, key.iter().map(|m| (m.pattern.to_string(), m.role.into())).collect())
+    }
+
+    /// What one workload was told.
+    pub fn told(endpoint: EndpointId, cache: &Cache) -> impl Iterator<Item = SavedTold> {
+        cache.iter().map(move |(name, ip, expires)| (endpoint, name.to_string(), ip, expires))
+    }
 }
 
 /// [`Role`] by a name that stays.
@@ -71,12 +90,9 @@ impl State {
     /// What the next process needs.
     #[must_use]
     pub fn save(&self) -> Saved {
-        let classes = (0..self.book.classes()).filter_map(|place| self.book.class_at(place));
-        let members = |key: &ClassKey| key.iter().map(|m| (m.pattern.to_string(), m.role.into())).collect();
-        let told = self.caches.iter().flat_map(|(id, cache)| {
-            cache.iter().map(|(name, ip, expires)| (*id, name.to_string(), ip, expires))
-        });
-        Saved { classes: classes.map(|(key, _)| members(key)).collect(), told: told.collect() }
+        let classes = self.book.names().iter().map(|(place, key)| Saved::class(place, key));
+        let told = self.caches.iter().flat_map(|(id, cache)| Saved::told(*id, cache));
+        Saved { classes: classes.collect(), told: told.collect() }
     }
 
     /// As [`State::new`], going on where another process stopped: classes keep their numbers, sets begin above
@@ -94,18 +110,13 @@ impl State {
         last_set: SetId,
     ) -> Result<Option<Self>, CompileError> {
         let mut book = Book::above(last_set);
-        for class in &saved.classes {
+        for (place, class) in &saved.classes {
             let Some(key) = class.iter().map(member).collect::<Option<ClassKey>>() else { return Ok(None) };
-            book.class_id(key);
+            if !book.names_mut().restore(*place, key) {
+                return Ok(None);
+            }
         }
-        if book.classes() != saved.classes.len() {
-            return Ok(None);
-        }
-        let mut compiled = compile::compile(&world, &endpoints, &mut book)?;
-        wiring.enter(&mut compiled.desired);
-        let ruled = book.classes();
-        let caches = Default::default();
-        let mut state = Self { world, endpoints, book, compiled, wiring, caches, limits, ruled };
+        let mut state = Self::begin(world, endpoints, wiring, limits, book)?;
         for (id, name, address, expires) in &saved.told {
             if let Ok(name) = Name::parse(name) {
                 let cache = state.caches.entry(*id).or_insert_with(|| Cache::new(limits));
@@ -141,7 +152,7 @@ mod tests {
 
     fn endpoint(allow: &[&str]) -> EndpointSpec {
         let rules: Vec<_> = allow.iter().map(|a| AllowRule::parse(a).expect("valid")).collect();
-        let policies = vec![Policy::from_allow(&rules)];
+        let policies = vec![Policy::from_allow(&rules)].into();
         EndpointSpec {
             id: 1,
             identity: 256,
@@ -177,8 +188,8 @@ mod tests {
                 40,
             );
             let new = new.expect("compiles").expect("readable");
-            for place in 0..saved.classes.len() {
-                assert_eq!(new.book.class_at(place), old.book.class_at(place));
+            for (place, key) in old.book.names().iter() {
+                assert!(new.book.names().iter().any(|class| class == (place, key)), "{place}");
             }
             let sets = new.desired().endpoints.values().flat_map(|e| [e.egress_set, e.ingress_set]);
             assert!(sets.into_iter().all(|set| set > 40));
@@ -201,12 +212,12 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_not_gone_on_with() {
         let mut saved = state(&ALLOW).save();
-        saved.classes[1] = vec![("a..b".into(), SavedRole::Opens)];
+        saved.classes[1].1 = vec![("a..b".into(), SavedRole::Opens)];
         let resumed = State::resume(world(), Vec::new(), Wiring::default(), Limits::default(), &saved, 0)
             .expect("compiles");
         assert!(resumed.is_none());
         let mut saved = state(&ALLOW).save();
-        saved.classes[1] = saved.classes[0].clone();
+        saved.classes[1].1 = saved.classes[0].1.clone();
         let resumed = State::resume(world(), Vec::new(), Wiring::default(), Limits::default(), &saved, 0)
             .expect("compiles");
         assert!(resumed.is_none(), "two places for one class");

@@ -52,7 +52,7 @@ impl Bench {
             flags: 0,
             lifetime: Lifetime::default(),
             ports: BTreeMap::new(),
-            policies: policies.clone(),
+            policies: policies.clone().into(),
         };
         let compiled = compile(&world, &[spec], &mut book).unwrap();
         Self { policies, search, compiled, book }

@@ -5,4 +5,5 @@ mod cases;
 mod objects;
 mod oracle;
 mod scanner;
+mod steps;
 mod support;

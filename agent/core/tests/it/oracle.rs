@@ -1,6 +1,9 @@
 //! Random policies and random probes: the reading of the text (`eval`), and `decide` over the compiled maps, agree.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use crate::support::{Probe, any_policies, any_probe, identities, own_ports, pods, search};
 use egret_common::{
@@ -34,7 +37,7 @@ fn world(names_ask: NamesAsk) -> World {
 }
 
 fn spec(policies: &[Policy]) -> EndpointSpec {
-    let (lifetime, policies) = (Lifetime::default(), policies.to_vec());
+    let (lifetime, policies) = (Lifetime::default(), policies.to_vec().into());
     EndpointSpec { id: 1, identity: 0, flags: 0, lifetime, ports: own_ports(), policies }
 }
 
@@ -70,7 +73,7 @@ fn by_maps(
 fn situation<'a>(
     probe: &Probe,
     known: &'a [KnownName],
-    pods: &'a BTreeMap<u32, Identity>,
+    pods: &'a BTreeMap<u32, Arc<Identity>>,
     own_ports: &'a NamedPorts,
 ) -> Situation<'a> {
     let identity = identities().get(&probe.remote.to_canonical()).copied().unwrap_or(2);
@@ -78,7 +81,7 @@ fn situation<'a>(
         direction: probe.direction,
         remote: probe.remote,
         identity,
-        pod: pods.get(&identity),
+        pod: pods.get(&identity).map(|pod| &**pod),
         own_ports,
         names: known,
         proto: probe.proto,

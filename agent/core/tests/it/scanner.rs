@@ -149,7 +149,7 @@ proptest! {
             names_ask: NamesAsk::Yes,
             seen_names: BTreeSet::new(),
         };
-        let spec = EndpointSpec { id: 1, identity: 0, flags: 0, lifetime: Lifetime::default(), ports: Default::default(), policies };
+        let spec = EndpointSpec { id: 1, identity: 0, flags: 0, lifetime: Lifetime::default(), ports: Default::default(), policies: policies.into() };
         let compiled = compile(&world, &[spec], &mut Book::default()).unwrap();
         for name in names {
             let bytes = message(&name.to_string().to_uppercase(), &[]);

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    sync::Arc,
 };
 
 use egret_common::net::Direction;
@@ -103,11 +104,11 @@ pub(crate) fn identities() -> BTreeMap<IpAddr, u32> {
 }
 
 /// The identities of pods by number.
-pub(crate) fn pods() -> BTreeMap<u32, Identity> {
+pub(crate) fn pods() -> BTreeMap<u32, Arc<Identity>> {
     let text = |(k, v): &(&str, &str)| ((*k).to_owned(), (*v).to_owned());
     let identity = |(number, labels, ports): &PodRow| {
         let labels: Labels = labels.iter().map(text).collect();
-        (*number, Identity { number: *number, labels, ports: named_ports(ports) })
+        (*number, Arc::new(Identity { number: *number, labels, ports: named_ports(ports) }))
     };
     PODS.iter().map(identity).collect()
 }
@@ -117,7 +118,7 @@ pub(crate) fn own_ports() -> NamedPorts {
     named_ports(&[("web", Proto::Tcp, 81), ("dns", Proto::Tcp, 53)])
 }
 
-fn named_ports(ports: &[(&str, Proto, u16)]) -> NamedPorts {
+pub(crate) fn named_ports(ports: &[(&str, Proto, u16)]) -> NamedPorts {
     ports.iter().map(|(name, proto, port)| (((*name).to_owned(), *proto), *port)).collect()
 }
 

@@ -1,7 +1,7 @@
 //! What people use today, from Debian: nftables with conntrack and a set of addresses, dnsmasq that fills the set.
 
 use std::fmt::Write;
-use std::net::UdpSocket;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
 use egret_tests::dnsd::raw;
@@ -12,6 +12,14 @@ use egret_tests::wait;
 /// Where dnsmasq listens.
 pub(super) const DNSMASQ: &str = "127.0.0.1:5353";
 
+/// How many addresses are open.
+pub(super) const ADDRESSES: u32 = 10_000;
+
+/// One of them, but for the server's.
+pub(super) fn address(number: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(0xc612_0000 + number)
+}
+
 /// A loaded table; goes when dropped.
 pub(super) struct Nftables {
     place: Place,
@@ -21,8 +29,8 @@ impl Nftables {
     /// Established flows, and new ones to a set of 10,000 addresses with `server` in it.
     pub(super) fn load(place: &Place, server: &str) -> Self {
         let mut text = String::from("table inet bench {\n set names { type ipv4_addr; elements = { ");
-        for number in 0..9_999u32 {
-            let _ = write!(text, "{}, ", std::net::Ipv4Addr::from_bits(0xc612_0000 + number));
+        for number in 0..ADDRESSES - 1 {
+            let _ = write!(text, "{}, ", address(number));
         }
         let _ = write!(
             text,

@@ -1,20 +1,22 @@
 //! Real sockets over a veth: round trips, connections and datagrams per second, and the latency of DNS queries,
-//! with no filter, with nftables or dnsmasq, and under `egret run`.
+//! with no filter, with nftables or dnsmasq, and with Egret: around a command (`egret run`), or at a pod's interface.
 //!
 //! Each mode has a namespace and a client of its own that wait for their turn. Turns are short and many, so that
-//! noise hits all modes; ratios are medians over turns side by side.
+//! noise hits all modes.
 
 mod baseline;
 mod client;
+mod pods;
 mod server;
 mod talk;
+mod turns;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use egret_tests::dnsd::{Dnsd, Zone};
 use egret_tests::egret::Egret;
-use egret_tests::netns::{World, WorldBuilder};
+use egret_tests::netns::World;
 use egret_tests::residue;
 
 use super::stats::{median, quantile};
@@ -22,28 +24,24 @@ use super::table::Table;
 use baseline::{DNSMASQ, Dnsmasq, Nftables};
 use server::Server;
 use talk::Client;
+use turns::{RATES, place, server_of};
+
+pub(super) use pods::run as run_tc;
 
 /// Without a filter, with the other tool, under Egret: the namespaces' names.
 const MODES: [&str; 3] = ["bare", "other", "egret"];
-const TURNS: usize = 30;
 
-/// Line, what the client is told, what the design wants of Egret.
-const RATES: [(&str, &str, f64); 3] =
-    [("TCP_RR per s", "rr", 0.95), ("TCP_CRR per s", "crr", 0.94), ("UDP packets per s", "udp", 0.92)];
+/// What the design wants of Egret, for each of [`RATES`].
+const WANTED: [f64; 3] = [0.95, 0.94, 0.92];
 
 /// What the client programs run: see [`client`].
 pub(super) fn worker(args: &[String]) -> ExitCode {
     client::main(args)
 }
 
-/// The server's address in a mode's network.
-fn server_of(mode: usize) -> String {
-    format!("10.9.{mode}.2")
-}
-
 pub(super) fn run() -> Table {
     residue::ensure_bpffs();
-    let world = world();
+    let world = turns::world(&MODES);
     let zone = Zone::new();
     for number in 0..client::DNS_NAMES {
         zone.add(&client::dns_name(number), 300, &["10.9.9.9"]);
@@ -55,36 +53,25 @@ pub(super) fn run() -> Table {
         (0..3).map(|mode| format!("{}:53", server_of(mode)).parse().expect("an address")).collect();
     let _dnsd = Dnsd::start(world.ns("w"), &listen, zone.handler());
     let _server = Server::start(world.ns("w"));
-    let _nftables = Nftables::load(&place(&world, 1), &server_of(1));
-    let dnsmasq = Dnsmasq::start(world.ns("other"), &place(&world, 1), &server_of(1));
+    let _nftables = Nftables::load(&place(&world, &MODES, 1), &server_of(1));
+    let dnsmasq = Dnsmasq::start(world.ns("other"), &place(&world, &MODES, 1), &server_of(1));
     let mut clients: Vec<Client> = (0..3).map(|mode| client(&world, mode)).collect();
     let head = ["workload", "no filter", "nftables, set of 10,000", "egret run", "wanted", "verdict"];
     let mut table = Table::new("sockets over a veth, client and server on a CPU each", head);
-    for rate in RATES {
-        rates(&mut clients, rate, &mut table);
+    for ((line, order), wanted) in RATES.into_iter().zip(WANTED) {
+        let rates = turns::rates(&mut clients, order);
+        let verdict = if rates[2].1 >= wanted { "met" } else { "under" };
+        let [bare, other, egret] = [0, 1, 2].map(|mode| shown(&rates, mode));
+        table.row([line.into(), bare, other, egret, format!("{wanted:.2}"), verdict.into()]);
     }
     latencies(&mut clients, &dnsmasq, &mut table);
     table
 }
 
-/// A veth for each mode between its namespace and `w`.
-fn world() -> World {
-    let mut world = WorldBuilder::new().ns("w");
-    for (mode, name) in MODES.iter().enumerate() {
-        let device = format!("v{mode}");
-        world = world
-            .ns(name)
-            .veth((name, "eth0"), ("w", &device))
-            .address(name, "eth0", &format!("10.9.{mode}.1/24"))
-            .address("w", &device, &format!("{}/24", server_of(mode)))
-            .sysctl(name, "net/ipv4/ip_local_port_range", "10000 65000")
-            .sysctl(name, "net/ipv4/tcp_tw_reuse", "1");
-    }
-    world.build()
-}
-
-fn place(world: &World, mode: usize) -> egret_tests::exec::Place {
-    world.place(MODES[mode]).resolv_conf(&format!("nameserver {}\n", server_of(mode)))
+/// A mode's rate, with its share of the first one's.
+fn shown(rates: &[(u64, f64)], mode: usize) -> String {
+    let (rate, share) = rates[mode];
+    if mode == 0 { rate.to_string() } else { format!("{rate} = {share:.2}") }
 }
 
 /// The client of a mode, ready.
@@ -92,7 +79,7 @@ fn client(world: &World, mode: usize) -> Client {
     let resolver = if mode == 1 { DNSMASQ.to_string() } else { format!("{}:53", server_of(mode)) };
     let name = format!("{}.bench.example", MODES[mode]);
     let command = client::command(&name, &resolver);
-    let place = place(world, mode);
+    let place = place(world, &MODES, mode);
     if mode != 2 {
         return Client::start(&place, &command);
     }
@@ -103,41 +90,11 @@ fn client(world: &World, mode: usize) -> Client {
     Client::start(&place, &egret.command(&command))
 }
 
-/// Each mode comes first, second and last equally often: what one leaves behind (full queues, warm caches, a machine
-/// that slows down) meets all.
-fn order_of(round: usize) -> impl Iterator<Item = usize> {
-    (0..MODES.len()).map(move |place| (place + round) % MODES.len())
-}
-
-fn rates(clients: &mut [Client], (line, order, wanted): (&str, &str, f64), table: &mut Table) {
-    let mut values: [Vec<u64>; 3] = Default::default();
-    let mut ratios: [Vec<u64>; 3] = Default::default();
-    for round in 0..TURNS {
-        let mut turn = [0; MODES.len()];
-        for mode in order_of(round) {
-            turn[mode] = clients[mode].ask(order)[0];
-        }
-        for (mode, value) in turn.iter().enumerate() {
-            values[mode].push(*value);
-            ratios[mode].push(value * 1000 / turn[0].max(1));
-        }
-    }
-    let ratio = |mode: usize| median(&ratios[mode]) as f64 / 1e3;
-    let show = |mode: usize| format!("{} = {:.2}", median(&values[mode]), ratio(mode));
-    let verdict = if ratio(2) >= wanted { "met" } else { "under" };
-    let bare = median(&values[0]).to_string();
-    table.row([line.into(), bare, show(1), show(2), format!("{wanted:.2}"), verdict.into()]);
-}
-
 /// p50 and p99 of DNS queries, and what dnsmasq spends on one.
 fn latencies(clients: &mut [Client], dnsmasq: &Dnsmasq, table: &mut Table) {
     let mut times: [Vec<u64>; 3] = Default::default();
     let before = dnsmasq.nanoseconds();
-    for round in 0..TURNS {
-        for mode in order_of(round) {
-            times[mode].extend(clients[mode].ask("dns"));
-        }
-    }
+    turns::take(clients, "dns", |mode, answer| times[mode].extend(answer));
     let spent = (dnsmasq.nanoseconds() - before) as f64 / times[1].len().max(1) as f64;
     let show = |mode: usize| {
         let [p50, p99] = [0.5, 0.99].map(|share| quantile(&times[mode], share) as f64 / 1e3);

@@ -10,8 +10,8 @@ use std::{
 use egret_common::net::Direction;
 
 use super::{
-    super::{Cluster, Resolved},
-    ByLabels, warning,
+    super::{Cluster, Key, Resolved},
+    warning,
 };
 use crate::{
     identity::{Identity, NamedPorts},
@@ -34,29 +34,28 @@ impl Cluster {
         let servers = resolved.resolvers.iter().filter(|r| !vips.contains(&r.ip()));
         let server = |at: &SocketAddr| {
             let number = resolved.world_identities.get(&at.ip());
-            Server { at: *at, pod: number.and_then(|n| resolved.peers.get(n)) }
+            Server { at: *at, pod: number.and_then(|n| resolved.peers.get(n)).map(|identity| &**identity) }
         };
         servers.map(server).collect()
     }
 }
 
-pub(super) fn names_without(
-    policies: &[&Policy],
-    pods: &ByLabels<'_>,
+/// `selecting`: pods, one of each kind, with the policies that are about them.
+pub(super) fn names_without<'a>(
+    policies: &[&'a Policy],
+    selecting: impl Iterator<Item = (&'a Key, Vec<&'a Policy>)>,
     servers: &[Server<'_>],
 ) -> Vec<Diagnostic> {
     let mut found: BTreeMap<(&Policy, &str), String> = BTreeMap::new();
-    let mut selecting_any: BTreeSet<&Policy> = BTreeSet::new();
-    for (labels, (pod, all_host)) in pods {
-        let all = policies.iter().copied();
-        let selecting: Vec<&Policy> = all.filter(|p| p.selects_pod(labels, *all_host)).collect();
-        selecting_any.extend(&selecting);
+    let mut selecting_any: BTreeSet<*const Policy> = BTreeSet::new();
+    for (pod, selecting) in selecting {
+        selecting_any.extend(selecting.iter().map(|policy| std::ptr::from_ref(*policy)));
         for (policy, path, why) in unresolvable(&selecting, servers) {
             found.entry((policy, path)).or_insert_with(|| format!("{pod} cannot resolve them: {why}"));
         }
     }
     // A policy that is about nobody yet is judged alone.
-    for policy in policies.iter().filter(|p| !selecting_any.contains(*p)) {
+    for policy in policies.iter().filter(|p| !selecting_any.contains(&std::ptr::from_ref(**p))) {
         for (policy, path, why) in unresolvable(&[policy], servers) {
             found.insert((policy, path), why);
         }

@@ -149,11 +149,18 @@ impl NameIndex {
 
     /// Gives every slow pattern's own class a number, so that its rules are in the maps before a name needs them.
     pub fn reserve_slow(&self, book: &mut NameBook) {
-        for (_, member) in &self.slow {
+        for key in self.slow_keys() {
+            book.id(key);
+        }
+    }
+
+    /// The own class of every slow pattern.
+    pub fn slow_keys(&self) -> impl Iterator<Item = ClassKey> {
+        self.slow.iter().map(|(_, member)| {
             let everywhere = self.ends.get("").into_iter().flat_map(|end| end.more.iter().cloned());
             let mut key: ClassKey = everywhere.filter(|m| m.role != Role::Tail).collect();
             key.insert(member.clone());
-            book.id(key);
-        }
+            key
+        })
     }
 }

@@ -116,7 +116,7 @@ fn k_a08_labels_namespace_and_account_make_the_identity() {
             [local.identity],
             "nothing is left over"
         );
-        assert_eq!(resolved.peers[&local.identity].labels, local.labels, "{object}");
+        assert_eq!(resolved.peers[&local.identity].labels, local.profile.labels, "{object}");
     }
     for _ in 0..50 {
         lab.put(&pod(", role: frontend", ""));
@@ -281,7 +281,7 @@ fn t_a02_policies_carry_lifetimes() {
     };
     let mut lab = Lab::new(&[&policy("'7'"), "Pod p: {labels: {app: p}} | {spec: {nodeName: n1}}"]);
     let pod = lab.local("p").unwrap();
-    assert_eq!(Lifetimes::of_policies(&pod.policies).or(Lifetime::default()).grace(), 7);
+    assert_eq!(Lifetimes::of_policies(pod.policies.each()).or(Lifetime::default()).grace(), 7);
     let (path, text) = full(&policy("soon"));
     lab.source.update(&path, &text);
     let told: Vec<String> = lab.source.diagnostics().iter().map(|(_, d)| d.to_string()).collect();
@@ -349,7 +349,7 @@ fn text_of(event: &Event) -> Option<(String, String)> {
     Some(full(&short))
 }
 
-fn resolve(cluster: &Cluster, book: &mut IdentityBook) -> Resolved {
+fn resolve(cluster: &mut Cluster, book: &mut IdentityBook) -> Resolved {
     let mut resolved = cluster.resolve("n1", book);
     resolved.notes.clear();
     resolved
@@ -390,8 +390,8 @@ proptest! {
                 prop_assert!(fresh.apply(Change::Put(Box::new(object))));
             }
         }
-        let now = resolve(&lab.cluster, &mut lab.book);
-        prop_assert_eq!(&now, &resolve(&fresh, &mut lab.book));
+        let now = resolve(&mut lab.cluster, &mut lab.book);
+        prop_assert_eq!(&now, &resolve(&mut fresh, &mut lab.book));
         // One owner per address, and it is a live pod of this node with a network of its own.
         let mut seen = BTreeSet::new();
         for pod in &now.local {

@@ -64,10 +64,10 @@ fn nodes() -> Objects {
 
 /// The addresses that the client may reach at 80/tcp: text and maps agree on each.
 fn reached(lab: &mut Lab, objects: &Objects) -> Vec<&'static str> {
-    let raw: Vec<Policy> = lab.cluster.policies().flat_map(|(_, p)| p.to_vec()).collect();
+    let raw: Vec<Policy> = lab.cluster.policies().flat_map(|(_, p)| p).map(|p| (**p).clone()).collect();
     let resolved = lab.resolve();
     let client = resolved.local.iter().find(|p| p.key.name == "x").expect("the client");
-    assert!(client.policies.iter().flat_map(Policy::rules).all(|r| !matches!(r.peers, Peers::Objects(_))));
+    assert!(client.policies.rules().all(|r| !matches!(r.peers, Peers::Objects(_))));
     let world = World {
         cluster_domain: None,
         search: Vec::new(),
@@ -82,7 +82,7 @@ fn reached(lab: &mut Lab, objects: &Objects) -> Vec<&'static str> {
         identity: client.identity,
         flags: 0,
         lifetime: Lifetime::default(),
-        ports: client.ports.clone(),
+        ports: client.profile.ports.clone(),
         policies: client.policies.clone(),
     };
     let compiled = compile(&world, &[spec], &mut Book::default()).unwrap();
@@ -99,8 +99,8 @@ fn reached(lab: &mut Lab, objects: &Objects) -> Vec<&'static str> {
             direction,
             remote,
             identity,
-            pod: resolved.peers.get(&identity),
-            own_ports: &client.ports,
+            pod: resolved.peers.get(&identity).map(|pod| &**pod),
+            own_ports: &client.profile.ports,
             names: &[],
             proto,
             port,
@@ -177,7 +177,7 @@ fn a_host_network_pod_is_no_subject_of_a_cluster_network_policy() {
     lab.put("CiliumNetworkPolicy x: {spec: {egress: [{}]}}");
     assert_eq!(lab.local("x").unwrap().policies.len(), 2);
     assert_eq!(lab.local("h").unwrap().policies.len(), 1);
-    let policies: Vec<Policy> = lab.cluster.policies().flat_map(|(_, p)| p.to_vec()).collect();
+    let policies: Vec<Policy> = lab.cluster.policies().flat_map(|(_, p)| p).map(|p| (**p).clone()).collect();
     let selected: Vec<usize> = policies.iter().map(|p| lab.cluster.selected(p).count()).collect();
     assert_eq!(selected.iter().sum::<usize>(), 3, "two by the one, the one pod by the other");
 }

@@ -268,14 +268,15 @@ proptest! {
             let key = Key::new(Kind::CiliumNetworkPolicy, "x", &policy.origin().name);
             lab.cluster.apply(Change::Put(Box::new(Object { key, body: Body::Policies(vec![policy.clone()]) })));
         }
-        let policies: Vec<Policy> = lab.cluster.policies().flat_map(|(_, p)| p.to_vec()).collect();
+        let policies: Vec<Policy> = lab.cluster.policies().flat_map(|(_, p)| p).map(|p| (**p).clone()).collect();
         let resolved = lab.resolve();
         let few = &resolved.services[0].backends;
         prop_assert!(few.iter().all(|b| all.contains(b)));
         prop_assert_eq!(few.is_empty(), all.is_empty());
         let allowed = |(remote, port): &(IpAddr, u16)| {
             let identity = resolved.world_identities.get(remote).copied().unwrap_or(identity::WORLD);
-            let s = Situation { direction: Direction::Egress, remote: *remote, identity, pod: resolved.peers.get(&identity), own_ports: &NamedPorts::new(), names: &[], proto: 6, port: *port, objects: Objects::NONE };
+            let pod = resolved.peers.get(&identity).map(|pod| &**pod);
+            let s = Situation { direction: Direction::Egress, remote: *remote, identity, pod, own_ports: &NamedPorts::new(), names: &[], proto: 6, port: *port, objects: Objects::NONE };
             eval(&policies, &s) == Verdict::Allow
         };
         prop_assert_eq!(few.iter().all(allowed), all.iter().all(allowed));
