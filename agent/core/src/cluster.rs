@@ -97,7 +97,6 @@ impl Stored {
     fn has_own_network(&self) -> bool {
         self.is_live() && !self.pod.host_network
     }
-
 }
 
 impl Cluster {

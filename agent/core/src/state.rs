@@ -208,7 +208,8 @@ impl State {
         let delta = match &self.cache {
             Some(cache) => cache.rules_of_new_names(old, &mut self.book)?,
             None => {
-                let (cache, mut compiled) = compile::Cache::whole(&self.world, &self.endpoints, &mut self.book)?;
+                let (cache, mut compiled) =
+                    compile::Cache::whole(&self.world, &self.endpoints, &mut self.book)?;
                 self.wiring.enter(&mut compiled.desired);
                 self.cache = Some(cache);
                 Delta::between(old, &compiled.desired)

@@ -104,7 +104,8 @@ impl MemoryFile {
         let endpoints = serde_json::to_string(endpoints)?;
         let mut same = self.written && endpoints == self.endpoints;
         self.endpoints = endpoints;
-        same &= self.identities.keep(identities.iter().map(|(n, profile)| (n, move || identity(n, profile))))?;
+        same &=
+            self.identities.keep(identities.iter().map(|(n, profile)| (n, move || identity(n, profile))))?;
         let classes = state.book().names().iter();
         same &= self.classes.keep(classes.map(|(n, key)| (n, move || json(&Saved::class(n, key)))))?;
         same &= self.keep_told(state)?;
@@ -134,7 +135,8 @@ impl MemoryFile {
                 Some((_, text)) => text,
                 None => {
                     same = false;
-                    let told = Saved::told(id, cache).map(|told| json(&told)).collect::<io::Result<Vec<_>>>()?;
+                    let told =
+                        Saved::told(id, cache).map(|told| json(&told)).collect::<io::Result<Vec<_>>>()?;
                     told.join(",")
                 }
             };

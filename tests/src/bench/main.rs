@@ -22,7 +22,8 @@ mod table;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: bench [packets|packets-tc|flood|flood-tc|dns|names|changes|sockets|sockets-tc]...   (none: all)";
+const USAGE: &str =
+    "usage: bench [packets|packets-tc|flood|flood-tc|dns|names|changes|sockets|sockets-tc]...   (none: all)";
 /// A section: its name and what runs it.
 type Section = (&'static str, fn() -> table::Table);
 

@@ -69,7 +69,8 @@ impl Addresses {
             contest.others.retain(|other| other.pod != *pod);
         } else {
             self.touched.insert(pod.namespace.clone());
-            let newest = (0..contest.others.len()).max_by(|a, b| contest.others[*a].age.cmp(&contest.others[*b].age));
+            let newest =
+                (0..contest.others.len()).max_by(|a, b| contest.others[*a].age.cmp(&contest.others[*b].age));
             let Some(newest) = newest else {
                 self.claims.remove(&ip);
                 return;

@@ -71,7 +71,8 @@ impl Cluster {
         for one in alike.into_values() {
             // Pods that differ in their ports alone.
             let found = pods.entry(&one.profile.labels).or_insert(one);
-            *found = Alike { pod: found.pod.min(one.pod), all_host: found.all_host && one.all_host, ..*found };
+            *found =
+                Alike { pod: found.pod.min(one.pod), all_host: found.all_host && one.all_host, ..*found };
         }
         pods
     }

@@ -57,7 +57,9 @@ impl Meant {
         let mut meant = BTreeMap::new();
         for policy in policies {
             let ground = grounded.get(policy);
-            let now = change(ground).map(Arc::new).or_else(|| (!Arc::ptr_eq(ground, policy)).then(|| ground.clone()));
+            let now = change(ground)
+                .map(Arc::new)
+                .or_else(|| (!Arc::ptr_eq(ground, policy)).then(|| ground.clone()));
             let Some(now) = now else { continue };
             let known = before.policies.get(&place(policy)).map(|(_, known)| known);
             let same = known.filter(|known| ***known == *now).cloned();
@@ -77,7 +79,9 @@ impl Meant {
         }
         let now = || list.iter().map(|policy| meant(policy).unwrap_or(policy));
         let known = before.lists.get(&list.place()).map(|(_, known)| known);
-        let same = known.filter(|known| known.len() == list.len() && known.iter().zip(now()).all(|(a, b)| Arc::ptr_eq(a, b)));
+        let same = known.filter(|known| {
+            known.len() == list.len() && known.iter().zip(now()).all(|(a, b)| Arc::ptr_eq(a, b))
+        });
         let now = same.cloned().unwrap_or_else(|| now().cloned().collect());
         self.lists.insert(list.place(), (list.clone(), now.clone()));
         now
@@ -174,10 +178,10 @@ impl Cluster {
             let namespace = Requirement::is(POD_NAMESPACE, &key.namespace);
             return meant.pods.push(Selector::all_of(labels.chain([namespace])));
         }
-        let selected = |pod: &Key| self.pods.get(pod).is_some_and(|s| has_all(&s.pod.labels, &service.selector));
-        let pods = owners
-            .iter()
-            .filter(|(_, claim)| claim.pod.namespace == key.namespace && selected(&claim.pod));
+        let selected =
+            |pod: &Key| self.pods.get(pod).is_some_and(|s| has_all(&s.pod.labels, &service.selector));
+        let pods =
+            owners.iter().filter(|(_, claim)| claim.pod.namespace == key.namespace && selected(&claim.pod));
         let peer = |ip: IpAddr| CidrPeer { pods: true, ..CidrPeer::whole(host_net(ip)) };
         meant.nets.extend(pods.map(|(ip, _)| peer(ip)));
     }

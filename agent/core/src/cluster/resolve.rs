@@ -149,7 +149,9 @@ impl Cluster {
         keys.sort();
         let mut local = Vec::new();
         for key in keys {
-            let Some(stored) = self.pods.get(key).filter(|s| s.is_live() && is_local(s, node)) else { continue };
+            let Some(stored) = self.pods.get(key).filter(|s| s.is_live() && is_local(s, node)) else {
+                continue;
+            };
             let (pod, profile) = (&stored.pod, &stored.profile);
             let all = self.policies.values().flatten();
             let selecting = self.profiles.policies(profile, pod.host_network, all);

@@ -4,7 +4,6 @@
 //! sets the two stand. A rule that comes in between takes new numbers for itself and for all that come after it, and so
 //! do their sets.
 
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,

@@ -163,7 +163,8 @@ impl Cache {
             touched.identities.insert(number);
         }
         // An address may be written in two ways.
-        touched.addresses = changes(identities, &now.identities).into_keys().map(|ip| ip.to_canonical()).collect();
+        touched.addresses =
+            changes(identities, &now.identities).into_keys().map(|ip| ip.to_canonical()).collect();
         for ip in &touched.addresses {
             let owner = now.owner(*ip);
             self.roster.put_address(*ip, owner);

@@ -25,7 +25,11 @@ pub(super) struct Numbered {
 
 impl Numbered {
     /// The rules of a policy for one direction; `cookies`: of all its rules, in their order.
-    pub(super) fn of(policy: &Arc<Policy>, cookies: &[u32], direction: Direction) -> impl Iterator<Item = Self> {
+    pub(super) fn of(
+        policy: &Arc<Policy>,
+        cookies: &[u32],
+        direction: Direction,
+    ) -> impl Iterator<Item = Self> {
         let rules = policy.rules().iter().zip(cookies).enumerate();
         let meant = rules.filter(move |(_, (rule, _))| rule.direction == direction);
         meant.map(|(at, (_, cookie))| Self { cookie: *cookie, policy: policy.clone(), at })

@@ -14,11 +14,7 @@ use egret_common::{
 };
 use ipnet::IpNet;
 
-use super::{
-    Book, ClassKey, CompileError, cidrs,
-    roster::Roster,
-    set::Set,
-};
+use super::{Book, ClassKey, CompileError, cidrs, roster::Roster, set::Set};
 use crate::{
     desired::{CidrPrefix, Delta, Desired},
     net::host_net,
@@ -131,7 +127,12 @@ impl Kept {
     }
 
     /// Adds name classes that came up after the set.
-    pub(super) fn add_name(&self, class: ClassId, key: &ClassKey, draft: &mut Draft<'_>) -> Result<(), CompileError> {
+    pub(super) fn add_name(
+        &self,
+        class: ClassId,
+        key: &ClassKey,
+        draft: &mut Draft<'_>,
+    ) -> Result<(), CompileError> {
         draft.class(self.id, class, self.set.name_class(key)?);
         Ok(())
     }
@@ -185,7 +186,13 @@ impl Kept {
     }
 
     /// Notes that an address has another class; a class without addresses goes.
-    fn count(&mut self, address: IpAddr, before: Option<ClassId>, now: Option<ClassId>, draft: &mut Draft<'_>) {
+    fn count(
+        &mut self,
+        address: IpAddr,
+        before: Option<ClassId>,
+        now: Option<ClassId>,
+        draft: &mut Draft<'_>,
+    ) {
         match now {
             Some(class) => drop(self.pods.insert(address, class)),
             None => drop(self.pods.remove(&address)),

@@ -141,7 +141,8 @@ impl NameBook {
         &self,
         patterns: impl Iterator<Item = &'a Pattern>,
     ) -> impl Iterator<Item = (ClassId, &ClassKey)> {
-        let places: BTreeSet<u32> = patterns.filter_map(|p| self.by_pattern.get(p)).flatten().copied().collect();
+        let places: BTreeSet<u32> =
+            patterns.filter_map(|p| self.by_pattern.get(p)).flatten().copied().collect();
         places.into_iter().filter_map(|place| self.at(place))
     }
 
@@ -178,7 +179,7 @@ impl NameBook {
 const BITS: u32 = CLASS_QUERY_ONLY | CLASS_SEARCHED | CLASS_UNSURE | CLASS_CLUSTER;
 
 fn number(place: u32, key: &ClassKey) -> ClassId {
-    CLASS_NAME_BASE + place | bits(key)
+    (CLASS_NAME_BASE + place) | bits(key)
 }
 
 /// What a class's number tells the kernel beside its place.

@@ -308,7 +308,8 @@ impl Set {
             if n.rule().dns.as_deref().is_some_and(all) {
                 out.extend(self.asks(i));
             }
-            let named = matches!(&n.rule().peers, Peers::Names(p) if all(p)) && self.names_ask == NamesAsk::Yes;
+            let named =
+                matches!(&n.rule().peers, Peers::Names(p) if all(p)) && self.names_ask == NamesAsk::Yes;
             // What the Baseline tier accepts narrows no policy that filters.
             let opens = n.tier() != Tier::Baseline && n.rule().opens_dns_to_everybody();
             if named || opens {

@@ -98,7 +98,8 @@ impl Model {
             Event::TooMuch(id) => self.spec(*id).policies = vec![too_much()].into(),
             Event::Gone(id) => drop(self.specs.remove(id)),
             Event::Ports(id, named) => {
-                self.spec(*id).ports = if *named { own_ports() } else { named_ports(&[("web", Proto::Tcp, 7)]) }
+                self.spec(*id).ports =
+                    if *named { own_ports() } else { named_ports(&[("web", Proto::Tcp, 7)]) }
             }
             Event::Address(n, Some(number)) => drop(self.world.identities.insert(address(*n), *number)),
             Event::Address(n, None) => drop(self.world.identities.remove(&address(*n))),
@@ -139,7 +140,14 @@ fn too_much() -> Policy {
 }
 
 fn rule_policy(name: &str, peers: Peers, ports: Ports) -> Policy {
-    let rule = Rule { direction: Direction::Egress, effect: Effect::Allow, peers, ports, dns: None, path: String::new() };
+    let rule = Rule {
+        direction: Direction::Egress,
+        effect: Effect::Allow,
+        peers,
+        ports,
+        dns: None,
+        path: String::new(),
+    };
     let origin = Origin { kind: "Test".into(), namespace: None, name: name.into() };
     Policy::new(origin, Subject::This, Isolation { egress: true, ingress: false }, vec![rule])
 }
@@ -214,7 +222,8 @@ impl Churn {
 
     fn put_pod(&mut self, n: u32, version: u32) {
         let label = |(k, v): (&str, String)| (k.to_owned(), v);
-        let labels: Labels = [("app", format!("a{}", n % 4)), ("version", version.to_string())].map(label).into();
+        let labels: Labels =
+            [("app", format!("a{}", n % 4)), ("version", version.to_string())].map(label).into();
         let pod = Pod {
             labels,
             node: Some(if n < 4 { "n1" } else { "n2" }.to_owned()),
@@ -258,7 +267,9 @@ impl Churn {
 fn nothing_grows_under_endless_changes() {
     let mut churn = Churn::new();
     let policy = |name: &str, spec: &str| {
-        format!("apiVersion: cilium.io/v2\nkind: CiliumNetworkPolicy\nmetadata: {{name: {name}, namespace: x}}\nspec: {spec}\n")
+        format!(
+            "apiVersion: cilium.io/v2\nkind: CiliumNetworkPolicy\nmetadata: {{name: {name}, namespace: x}}\nspec: {spec}\n"
+        )
     };
     for n in 0..10_000u32 {
         match n % 4 {

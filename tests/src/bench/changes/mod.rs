@@ -20,7 +20,8 @@ use town::Pod;
 /// Changes of each kind.
 const TURNS: u32 = 100;
 
-const KINDS: [&str; 4] = ["label, local pod", "label, other pod", "policy of a namespace", "policy of all pods"];
+const KINDS: [&str; 4] =
+    ["label, local pod", "label, other pod", "policy of a namespace", "policy of all pods"];
 const LINES: [&str; Stage::ALL.len()] = [
     "text to objects",
     "identities, owners, backends",
@@ -59,7 +60,10 @@ pub(super) fn run() -> Table {
     assert!(same_as_kernel(&arena, &course), "the kernel's maps are not what was wanted");
     let mut table = table(&times);
     let _ = std::fs::remove_file(memory);
-    table.note(format!("not on the way, when somebody asks: warnings about policies, {} ms", p50_p99(&warnings)));
+    table.note(format!(
+        "not on the way, when somebody asks: warnings about policies, {} ms",
+        p50_p99(&warnings)
+    ));
     let mean = writes.map(|count| count / TURNS as usize);
     table.note(format!(
         "{endpoints} endpoints, 1,000 identities, 4,000 pods, 161 policies; {count} entries at first, {rules} of them RULES; {TURNS} \

@@ -43,11 +43,6 @@ impl Pod {
         (self.ns * APPS + self.app) * REPLICAS + self.replica
     }
 
-    /// Its place among those of the node.
-    pub(super) fn place(self) -> u32 {
-        self.ns * LOCAL + self.app
-    }
-
     pub(super) fn ip(self) -> Ipv4Addr {
         Ipv4Addr::from_bits(0x0a40_0000 + self.number())
     }
@@ -60,7 +55,8 @@ impl Pod {
     pub(super) fn text(self, app: u32, version: u32, annotation: &str) -> String {
         let Self { ns, app: own, replica } = self;
         let ip = self.ip();
-        let node = if self.is_local() { NODE.to_owned() } else { format!("n{}", 2 + self.number() % (NODES - 1)) };
+        let node =
+            if self.is_local() { NODE.to_owned() } else { format!("n{}", 2 + self.number() % (NODES - 1)) };
         format!(
             "apiVersion: v1\nkind: Pod\nmetadata:\n  name: app{own}-{replica}\n  namespace: ns{ns}\n  \
              uid: uid-{ns}-{own}-{replica}\n  creationTimestamp: 2026-01-01T00:00:00Z\n  annotations: {{{annotation}}}\n  \
@@ -91,7 +87,11 @@ pub(super) fn files(annotation: impl Fn(Pod) -> String) -> BTreeMap<PathBuf, Str
     for ns in 0..NAMESPACES {
         put(
             format!("ns-{ns}.yaml"),
-            format!("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: ns{ns}\n  labels: {{team: team{}, env: e{}}}\n", ns % 8, ns % 3),
+            format!(
+                "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: ns{ns}\n  labels: {{team: team{}, env: e{}}}\n",
+                ns % 8,
+                ns % 3
+            ),
         );
         for app in 0..5 {
             put(format!("service-{ns}-{app}.yaml"), service(ns, app));
@@ -186,7 +186,8 @@ pub(super) fn web(ns: u32, port: u32) -> String {
 
 /// Names; `more` ones beside those that are always there.
 pub(super) fn names(ns: u32, more: &[String]) -> String {
-    let mut list = format!("{{matchName: api{ns}.vendor.example}}, {{matchPattern: '*.team{}.example'}}", ns % 8);
+    let mut list =
+        format!("{{matchName: api{ns}.vendor.example}}, {{matchPattern: '*.team{}.example'}}", ns % 8);
     for name in more {
         let _ = write!(list, ", {{matchName: {name}}}");
     }
