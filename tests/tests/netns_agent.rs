@@ -84,7 +84,7 @@ fn every_list_is_a_table_and_json() {
         ),
         (&["identity", "list"], "ID   LABELS"),
         (&["fqdn", "cache", "list"], "Endpoint   Source   FQDN   TTL   ExpirationTime   IPs"),
-        (&["policy", "get"], "POLICY   SUBJECT   DEFAULT DENY   RULES   SELECTS"),
+        (&["policy", "get"], "POLICY   TIER   SUBJECT   DEFAULT DENY   RULES   SELECTS"),
         (&["bpf", "dump"], "MAP"),
     ] {
         let table = agent.ask(args).expect_success().stdout.clone();
