@@ -29,7 +29,8 @@ const STEPS: &[Step] = &[
     ("demo", |_| thin::demo(&[])),
 ];
 
-/// What runs on kernel 6.1 in every CI: that each program loads, within its budget, and the demonstration's core steps.
+/// What runs on kernel 6.1 in every CI: that each program loads, within its budget, and the core steps of the
+/// demonstration of `egret run`.
 /// The rest of `xtask test vm` takes half an hour of emulation.
 fn vm_part() -> [String; 3] {
     ["verifier_budget", "every_program_loads", vm::DEMO].map(str::to_owned)

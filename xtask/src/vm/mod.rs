@@ -35,8 +35,10 @@ const NETNS_PART: &str = "smoke";
 /// The verifier alone takes most of a minute per load there.
 const TESTS_TIMEOUT: Duration = Duration::from_secs(2400);
 
-/// Among the names of tests: the demonstration's core steps.
+/// Among the names of tests: the core steps of the demonstration of `egret run`. Those of the pods take minutes more.
 pub(crate) const DEMO: &str = "demo";
+/// Among the names of tests: the core steps of the demonstration's pods.
+const DEMO_PODS: &str = "demo-pods";
 
 /// Runs the kernel tier, the sandbox, the smoke part of netns and the demonstration's core steps in the VM; or what
 /// `names` picks of them.
@@ -54,8 +56,9 @@ pub(crate) fn run_tests(names: &[String], tally: &mut Tally) -> Result<()> {
 
     let mut jobs = Vec::new();
     let ours = |package: &str| package == "egret" || package == "egret-tests";
-    let demo = names.is_empty() || names.iter().any(|name| name == DEMO);
-    let filters: Vec<String> = names.iter().filter(|name| *name != DEMO).cloned().collect();
+    let parts = [(DEMO, "run"), (DEMO_PODS, "pods")];
+    let is_demo = |name: &String| parts.iter().any(|(part, _)| name == part);
+    let filters: Vec<String> = names.iter().filter(|name| !is_demo(name)).cloned().collect();
     let any = names.is_empty() || !filters.is_empty();
     let picked = tests.iter().filter(|t| any && ours(&t.package) && t.kind == "test");
     for test in picked {
@@ -69,10 +72,10 @@ pub(crate) fn run_tests(names: &[String], tally: &mut Tally) -> Result<()> {
         jobs.push(Job { name: test.name.clone(), folder: test.folder.clone(), argv });
     }
     ensure!(!any || !jobs.is_empty(), "tests/tests holds no test file to run in the VM");
-    if demo {
-        let demo = cargo::binary(&bins, "demo").context("cargo built no binary `demo`")?;
-        let argv = vec![demo.path.display().to_string(), "--core".into()];
-        jobs.push(Job { name: DEMO.into(), folder: sh::workspace().into(), argv });
+    let demo = cargo::binary(&bins, "demo").context("cargo built no binary `demo`")?;
+    for (name, part) in parts.into_iter().filter(|(p, _)| names.is_empty() || names.iter().any(|n| n == p)) {
+        let argv = vec![demo.path.display().to_string(), "--core".into(), "--only".into(), part.into()];
+        jobs.push(Job { name: name.into(), folder: sh::workspace().into(), argv });
     }
     root.set_env("EGRET_BIN", &egret.path.display().to_string());
     root.set_env("EGRET_VM", "1");
