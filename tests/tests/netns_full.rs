@@ -55,6 +55,10 @@ fn entries(cluster: &Cluster) -> u64 {
 
 #[test]
 fn l_a03_a_full_table_closes_nothing_that_is_open_and_empties_by_itself() {
+    if std::env::var_os("EGRET_SOAK").is_none() {
+        eprintln!("skipped: fills a table of 65,000 for a minute; `cargo xtask soak` runs it");
+        return;
+    }
     let Some(cluster) = Cluster::new() else { return };
     let mut cluster = cluster.agent_args(&["--ttl-floor", "1", "--grace", "0"]);
     rotate(&cluster);

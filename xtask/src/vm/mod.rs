@@ -36,7 +36,7 @@ const NETNS_PART: &str = "smoke";
 const TESTS_TIMEOUT: Duration = Duration::from_secs(2400);
 
 /// Among the names of tests: the core steps of the demonstration of `egret run`. Those of the pods take minutes more.
-pub(crate) const DEMO: &str = "demo";
+const DEMO: &str = "demo";
 /// Among the names of tests: the core steps of the demonstration's pods.
 const DEMO_PODS: &str = "demo-pods";
 
