@@ -188,9 +188,12 @@ fn is_current<S: State>(state: &S, endpoint: &Endpoint, key: &FlowKey) -> bool {
 }
 
 /// Whether the flow was judged by the rules in force, or need not be judged again (K-A11). A datagram begins nothing and
-/// ends nothing, so only TCP has open connections.
+/// ends nothing, so only TCP has open connections. What only audit let pass counts for as long as there is audit.
 #[inline(always)]
 fn is_valid(endpoint: &Endpoint, flow: &FlowValue, proto: u8) -> bool {
+    if flow.reason != 0 && endpoint.flags & ENDPOINT_AUDIT == 0 {
+        return false;
+    }
     let kept = endpoint.flags & ENDPOINT_KEEP != 0 && proto == proto::TCP;
     kept || flow.set == set_of(endpoint, origin_of(flow)).0
 }
@@ -243,7 +246,7 @@ fn established<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work, slot: 
     }
     work.judgement.decision = Decision { reason: 0, class: 0, cookie: 0, age: 0 };
     // What the new rules refuse leaves no mark on the flow: it must not be kept alive by refused packets.
-    work.rejudge = 1;
+    work.rejudge = if flow.reason == 0 { REJUDGE } else { REJUDGE_AUDITED };
     Some(ask(endpoint, work, origin))
 }
 
@@ -268,6 +271,11 @@ pub fn judge_connect<S: Tables>(state: &S, endpoint: &Endpoint, question: &Quest
     }
 }
 
+/// [`Work::rejudge`]: the flow is known.
+const REJUDGE: u16 = 1;
+/// The flow is known, and only audit had let it pass.
+const REJUDGE_AUDITED: u16 = 2;
+
 /// Turns the decision into a judgement, and writes the flow.
 #[inline(never)]
 pub fn conclude<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) {
@@ -282,8 +290,8 @@ fn apply<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) {
     {
         work.judgement.decision.reason = 0;
     }
-    // That a name has expired closes no open connection: its rule still stands (T-A01).
-    if work.rejudge != 0 && work.judgement.decision.reason == DropReason::NameExpired as u32 {
+    // That a name has expired closes no open connection that it had opened: its rule still stands (T-A01).
+    if work.rejudge == REJUDGE && work.judgement.decision.reason == DropReason::NameExpired as u32 {
         work.judgement.decision.reason = 0;
     }
     let denied = work.judgement.decision.reason != 0;

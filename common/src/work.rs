@@ -89,7 +89,7 @@ pub struct Work {
     pub direction: Direction,
     /// What is asked about the flow when [`crate::judge::track`] says so.
     pub(crate) what: What,
-    /// The flow is known, but another rule set judged it.
+    /// Not 0: the flow is known, but another rule set judged it, or only audit had let it pass.
     pub(crate) rejudge: u16,
 }
 

@@ -3,10 +3,12 @@
 
 use egret_common::{
     conntrack,
+    grant::ticks_of_secs,
     maps::{FlowKey, FlowValue},
     net::{Addr, Direction},
     verdict::DropReason,
 };
+use egret_core::names::Name;
 use egret_tests::arena::ENDPOINT;
 use egret_tests::dnsd::raw::{self, rtype};
 use egret_tests::model::{
@@ -16,10 +18,12 @@ use egret_tests::model::{
 use egret_tests::packet::{L4, Packet, tcp};
 
 /// The cases under the setup "policies".
-const CASES: [Case; 6] = [
+const CASES: [Case; 8] = [
     ("idle flows", a_flow_that_was_idle_for_too_long_starts_anew),
     ("X-A01 refused packets", x_a01_packets_that_the_new_rules_refuse_do_not_keep_a_flow_alive),
     ("X-A01 passing packets", x_a01_packets_that_the_new_rules_let_through_renew_the_flow),
+    ("S-A02 audited flows", s_a02_what_was_only_audited_is_judged_once_it_counts),
+    ("T-A01 expired names", t_a01_an_expired_name_closes_no_flow_that_it_had_opened),
     ("P-A02 errors", p_a02_an_error_passes_only_for_a_living_flow_under_todays_rules),
     ("P-A01 queries", p_a01_a_query_in_fragments_is_refused),
     ("W-A08 announcements", w_a08_nothing_is_announced_until_the_announced_message_has_passed),
@@ -108,6 +112,33 @@ fn x_a01_packets_that_the_new_rules_refuse_do_not_keep_a_flow_alive(pair: &mut P
     assert_eq!(flow(pair, &key), before);
 }
 
+/// Audit let it pass; nothing but audit does.
+fn s_a02_what_was_only_audited_is_judged_once_it_counts(pair: &mut Pair) {
+    let value = FlowValue { reason: DropReason::NoRule as u8, ..current(pair) };
+    put(pair, 5160, ([198, 51, 100, 1], 7), 1, value);
+    let out = Packet::tcp(("10.0.0.1", 5160), ("198.51.100.1", 7), tcp::ACK).build();
+    let back = Packet::tcp(("198.51.100.1", 7), ("10.0.0.1", 5160), tcp::ACK).build();
+    let sent = Packet::tcp(("10.0.0.1", 5160), ("198.51.100.1", 7), tcp::ACK);
+    let error = sent.icmp_error("198.51.100.254", 3, 4, 1400).build();
+    assert_eq!(pair.packet(Direction::Ingress, &error).value, 0);
+    assert_eq!(pair.packet(Direction::Egress, &out).value, 2);
+    assert_eq!(pair.packet(Direction::Ingress, &back).value, 0);
+}
+
+/// Other rules, and a name that is still allowed and has expired: what is open stays open, but for what audit let in.
+fn t_a01_an_expired_name_closes_no_flow_that_it_had_opened(pair: &mut Pair) {
+    let name = Name::parse("api.example").expect("a name");
+    let class = pair.model.desired.name_class(&name);
+    let over = pair.now() - ticks_of_secs(60);
+    assert!(class != 0 && pair.grant(Addr::from_v4([203, 0, 113, 99]), class, over));
+    let audited = FlowValue { reason: DropReason::NameExpired as u8, ..stale(pair) };
+    for (port, value, passes) in [(5170, stale(pair), true), (5171, audited, false)] {
+        put(pair, port, ([203, 0, 113, 99], 443), 1, value);
+        let out = Packet::tcp(("10.0.0.1", port), ("203.0.113.99", 443), tcp::ACK).build();
+        assert_eq!(pair.packet(Direction::Egress, &out).value == 1, passes, "port {port}");
+    }
+}
+
 /// As the case above, with open connections kept: TCP goes on, and what begins is refused all the same.
 fn k_a11_open_connections_go_on(pair: &mut Pair) {
     let value = stale(pair);
@@ -120,6 +151,10 @@ fn k_a11_open_connections_go_on(pair: &mut Pair) {
     let sent = Packet::tcp(("10.0.0.1", 5150), ("198.51.100.1", 7), tcp::ACK);
     let error = sent.icmp_error("198.51.100.254", 3, 4, 1400).build();
     assert_eq!(pair.packet(Direction::Ingress, &error).value, 1);
+    let audited = FlowValue { reason: DropReason::NoRule as u8, ..value };
+    put(pair, 5152, ([198, 51, 100, 1], 7), 1, audited);
+    let other = Packet::tcp(("10.0.0.1", 5152), ("198.51.100.1", 7), tcp::ACK).build();
+    assert_eq!(pair.packet(Direction::Egress, &other).value, 2, "no rule ever opened it");
     let again = Packet::tcp(("10.0.0.1", 5150), ("198.51.100.1", 7), tcp::SYN).build();
     assert_eq!(pair.packet(Direction::Egress, &again).value, 2, "a SYN begins anew");
     let udp = FlowKey { proto: 17, local_port: 5151, ..key };
