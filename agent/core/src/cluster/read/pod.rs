@@ -44,8 +44,8 @@ pub(super) fn pod(root: &Field<'_>) -> Read<Pod> {
         pod.ips.extend(item.get("ip")?.address()?);
     }
     for item in spec.get("dnsConfig")?.get("searches")?.items()? {
-        let name = Name::parse(item.need_text()?).map_err(|error| item.problem(error))?;
-        pod.searches.insert(name);
+        // One that is no name, such as `.`, is of no use here, and loses no pod.
+        pod.searches.extend(Name::parse(item.need_text()?).ok());
     }
     Ok(pod)
 }

@@ -252,7 +252,7 @@ fn the_entities_mean_the_api_server_wherever_it_runs() {
 #[test]
 fn search_domains_are_those_of_the_cluster_and_the_pods_own() {
     let mut lab = Lab::new(&[
-        "Pod shop/p: {labels: {app: p}} | {spec: {nodeName: n1, dnsConfig: {searches: [corp.example]}}}",
+        "Pod shop/p: {labels: {app: p}} | {spec: {nodeName: n1, dnsConfig: {searches: [., corp.example, -x]}}}",
     ]);
     let search = lab.local("p").unwrap().search(&Name::parse("c.test").unwrap());
     let shown: Vec<&str> = search.iter().map(Name::as_str).collect();
