@@ -54,7 +54,7 @@ pub static NAME_SUFFIX: LpmTrie<ReversedName, maps::SuffixClasses, 16384> = LpmT
 pub static GRANTS: HashMap<maps::GrantKey, maps::Grants, 65536> = HashMap::new();
 /// (set, class, chunk) -> port intervals `[agent]`.
 #[btf_map]
-pub static RULES: HashMap<maps::RuleKey, maps::RuleChunk, 65536> = HashMap::new();
+pub static RULES: HashMap<maps::RuleKey, maps::RuleChunk, 131072> = HashMap::new();
 /// Flow -> state `[kernel]`.
 #[btf_map]
 pub static FLOWS: LruHashMap<maps::FlowKey, maps::FlowValue, 131072> = LruHashMap::new();

@@ -70,7 +70,8 @@ impl Sizes {
             cidrs: 65_536,
             names: 16_384,
             grants: 65_536,
-            rules: 65_536,
+            // 200 endpoints of their own under 1,000 identities make 33,000, and for a moment the old ones are beside the new.
+            rules: 131_072,
             flows: 131_072,
             fragments: 4096,
             queries: 16_384,
