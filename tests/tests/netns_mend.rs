@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use egret::datapath::bpf_sys;
 use egret::datapath::tc::Method;
+use egret_common::maps::{RuleChunk, RuleKey};
 use egret_tests::cluster::{Cluster, names_of_web};
 use egret_tests::exec::Cmd;
 use egret_tests::probe::{Reply, Request, Session};
@@ -15,6 +16,8 @@ use egret_tests::wait;
 use nix::sys::signal::Signal;
 
 const CLOSED: &str = "203.0.113.99:80";
+const OPEN: &str = "apiVersion: cilium.io/v2\nkind: CiliumNetworkPolicy\nmetadata: {name: open, namespace: shop}\nspec:\n  \
+                    endpointSelector: {matchLabels: {app: web}}\n  egress: [{toEntities: [all]}]\n";
 /// It looks every few seconds.
 const SOON: Duration = Duration::from_secs(12);
 /// `BPF_TCX_INGRESS`.
@@ -134,6 +137,43 @@ fn l_a02_what_is_taken_off_is_put_back_within_seconds() {
     }
 }
 
+/// Fills the map of rules with what no endpoint asks for; gives the keys.
+fn fill(map: &OwnedFd) -> Vec<RuleKey> {
+    let value = RuleChunk { count: 0, more: 0, starts: [u32::MAX; 14], rules: Default::default() };
+    let mut keys: Vec<RuleKey> = Vec::new();
+    loop {
+        let class = keys.len() as u32;
+        let more: Vec<RuleKey> =
+            (0..4096).map(|n| RuleKey { set: u32::MAX, class: class + n, chunk: 0 }).collect();
+        match bpf_sys::map_batch(map.as_fd(), &more, Some(&vec![value; more.len()])) {
+            Ok(()) => keys.extend(more),
+            Err((done, error)) => {
+                assert_eq!(error.raw_os_error(), Some(libc::E2BIG));
+                keys.extend(&more[..done]);
+                return keys;
+            }
+        }
+    }
+}
+
+#[test]
+fn l_a03_rules_that_did_not_fit_are_in_force_once_there_is_room() {
+    let Some((cluster, mut session)) = held() else { return };
+    let pins = cluster.agent.pins().join(format!("v{}", egret_common::ABI_VERSION));
+    let map = bpf_sys::get(&pins.join("RULES")).expect("pinned");
+    let keys = fill(&map);
+    cluster.agent.put("open.yaml", OPEN);
+    let told = || cluster.agent.ask(&["status"]).stdout.contains("are not in force: RULES").then_some(());
+    assert!(wait::until(wait::patient(SOON), told).is_some(), "{}", cluster.agent.ask(&["status"]).stdout);
+    assert!(!passes(&mut session), "what was in force stays");
+    for some in keys.chunks(4096) {
+        bpf_sys::map_batch::<_, RuleChunk>(map.as_fd(), some, None).expect("deleted");
+    }
+    let open = || passes(&mut session).then_some(());
+    assert!(wait::until(wait::patient(SOON), open).is_some(), "{}", cluster.agent.said());
+    assert!(told().is_none(), "it is no problem any more");
+}
+
 #[test]
 fn l_a02_what_was_taken_off_between_two_agents_is_put_back_at_the_start() {
     let Some((mut cluster, mut session)) = held() else { return };
@@ -151,8 +191,6 @@ fn l_a02_what_was_taken_off_between_two_agents_is_put_back_at_the_start() {
 #[test]
 fn l_a02_pods_and_policies_that_come_and_go_at_once_end_as_the_last_ones_say() {
     let Some((mut cluster, mut session)) = held() else { return };
-    let open = "apiVersion: cilium.io/v2\nkind: CiliumNetworkPolicy\nmetadata: {name: open, namespace: shop}\nspec:\n  \
-                endpointSelector: {matchLabels: {app: web}}\n  egress: [{toEntities: [all]}]\n";
     for round in 0..8 {
         let allowed = round % 2 == 0;
         cluster.agent.remove("pod-web.yaml");
@@ -161,7 +199,7 @@ fn l_a02_pods_and_policies_that_come_and_go_at_once_end_as_the_last_ones_say() {
             wait::pass(Duration::from_millis(300));
         }
         if allowed {
-            cluster.agent.put("open.yaml", open);
+            cluster.agent.put("open.yaml", OPEN);
         } else {
             cluster.agent.remove("open.yaml");
         }

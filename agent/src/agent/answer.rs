@@ -86,8 +86,13 @@ impl Keeper {
         }
     }
 
+    /// What stands between the newest objects and what is in force.
+    fn obstacles(&self) -> Vec<String> {
+        self.unreadable.iter().chain(&self.refused).chain(&self.incomplete).cloned().collect()
+    }
+
     fn all_problems(&self) -> Vec<String> {
-        let mut all: Vec<String> = self.unreadable.iter().chain(&self.refused).cloned().collect();
+        let mut all = self.obstacles();
         all.extend(self.objects.diagnostics(&self.picture).iter().cloned());
         for entry in self.registry.iter() {
             if let Err(why) = &entry.held {
@@ -185,7 +190,7 @@ impl Keeper {
     }
 
     fn policies(&self) -> api::Policies {
-        let mut diagnostics: Vec<String> = self.unreadable.iter().chain(&self.refused).cloned().collect();
+        let mut diagnostics = self.obstacles();
         diagnostics.extend(self.objects.diagnostics(&self.picture).iter().cloned());
         let policies = self.objects.policies().map(|p| self.objects.describe(p)).collect();
         api::Policies { revision: self.revision, policies, diagnostics }

@@ -114,6 +114,8 @@ pub(super) struct Keeper {
     pub(super) refused: Option<String>,
     /// The same of the source.
     pub(super) unreadable: Option<String>,
+    /// The same of the kernel's maps, which did not take all.
+    pub(super) incomplete: Option<String>,
     /// What is in force above all pods.
     pub(super) guarded: Option<Guarded>,
     /// Nothing is, and what an earlier agent left is gone.
@@ -180,7 +182,10 @@ impl Keeper {
                 self.learner.state_mut().forget(before);
                 self.forget_classes();
             }
-            Task::Verify => self.verify(),
+            Task::Verify => {
+                self.verify();
+                self.complete();
+            }
         }
     }
 

@@ -8,10 +8,13 @@ use egret_common::grant::GrantTime;
 use egret_common::ids::EndpointId;
 use egret_common::net::Addr;
 use egret_core::compile::addr;
+use egret_core::desired::diff;
 
 use super::keeper::Keeper;
 use crate::connection;
+use crate::datapath::ApplyError;
 use crate::learn::{Effects, now};
+use crate::tell;
 
 impl Keeper {
     /// Reads all DNS records and does what follows.
@@ -55,7 +58,7 @@ impl Keeper {
             self.save();
         }
         if let Err(error) = self.datapath.apply(&effects.ops) {
-            self.complain(error.to_string(), 1);
+            self.miss(&error);
         }
         let mut refused = 0;
         for g in &effects.grants {
@@ -64,6 +67,32 @@ impl Keeper {
             refused += u64::from(made.is_err());
         }
         self.complain("a learned address could not be written".into(), refused);
+    }
+
+    /// What could not be written is not forgotten: rules come before the endpoints that they are for, so what was in force
+    /// stays until all of it fits ([`Keeper::complete`]).
+    fn miss(&mut self, error: &ApplyError) {
+        let text = format!("the newest rules are not in force: {error}");
+        if self.incomplete.as_ref() != Some(&text) {
+            tell::line(format_args!("warning: {text}"));
+        }
+        self.incomplete = Some(text);
+    }
+
+    /// Writes what the maps lack since a write has failed.
+    pub(super) fn complete(&mut self) {
+        if self.incomplete.is_none() {
+            return;
+        }
+        let ops = diff(&self.datapath.content(), self.learner.state().desired());
+        match self.datapath.apply(&ops) {
+            Ok(()) => {
+                self.incomplete = None;
+                self.revision += 1;
+                tell::line("the newest rules are in force now");
+            }
+            Err(error) => self.miss(&error),
+        }
     }
 
     /// Where the kernel found no room for an address, what is over goes at once, and is not remembered to explain

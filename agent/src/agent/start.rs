@@ -143,6 +143,7 @@ impl Parts {
             problems: Default::default(),
             refused: None,
             unreadable: None,
+            incomplete: None,
             guarded: None,
             unguarded: false,
         };
