@@ -32,10 +32,7 @@ pub fn parse(text: &str) -> Loaded {
 /// Reads one object, of which the head is known to be right: a policy per spec, or one for the single workload.
 pub(super) fn policies(value: &Value, origin: Origin, mode: Mode, notes: &mut Notes) -> Read<Vec<Policy>> {
     let root = Node::root(value);
-    let mut fields = root.fields()?;
-    for known in ["apiVersion", "kind", "metadata", "status"] {
-        fields.ignore(known);
-    }
+    let mut fields = Fields::behind_head(&root)?;
     let specs = match (fields.take("spec")?, fields.take("specs")?) {
         (Some(spec), None) => vec![spec],
         (None, Some(specs)) => specs.list()?,

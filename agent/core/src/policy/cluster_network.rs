@@ -16,7 +16,7 @@ use serde_yaml_ng::Value;
 use super::{
     Effect, Origin, Peers, Policy, Rule, Standing, Subject, Tier,
     load::Notes,
-    reader::{Node, Problem, Read},
+    reader::{Fields, Node, Problem, Read},
     selector,
 };
 use crate::{labels::Selector, ports::Ports};
@@ -31,13 +31,7 @@ const MAX_PRIORITY: u64 = 1000;
 
 /// Reads one object, of which the head is known to be right.
 pub(super) fn policy(value: &Value, origin: Origin, notes: &mut Notes) -> Read<Policy> {
-    let mut fields = Node::root(value).fields()?;
-    for known in ["apiVersion", "kind", "metadata", "status"] {
-        fields.ignore(known);
-    }
-    let spec = fields.need("spec")?;
-    fields.finish()?;
-    let mut fields = spec.fields()?;
+    let mut fields = Fields::of_spec(&Node::root(value))?;
     let standing =
         Standing { tier: tier(&fields.need("tier")?)?, priority: priority(&fields.need("priority")?)? };
     let subject = Subject::Pods(subject(&fields.need("subject")?)?);

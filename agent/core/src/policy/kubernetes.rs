@@ -25,13 +25,7 @@ use crate::{
 
 /// Reads one object, of which the head is known to be right.
 pub(super) fn policy(value: &Value, origin: Origin, notes: &mut Notes) -> Read<Policy> {
-    let mut fields = Node::root(value).fields()?;
-    for known in ["apiVersion", "kind", "metadata", "status"] {
-        fields.ignore(known);
-    }
-    let spec = fields.need("spec")?;
-    fields.finish()?;
-    let mut fields = spec.fields()?;
+    let mut fields = Fields::of_spec(&Node::root(value))?;
     let namespace = origin.namespace.clone().unwrap_or_default();
     let pods = fields.take("podSelector")?;
     let subject = peer_selector(pods.as_ref(), None, &namespace)?;

@@ -94,6 +94,23 @@ impl<'a> Fields<'a> {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
+    /// Those of a whole object, of which the head is known to be right.
+    pub(super) fn behind_head(object: &Node<'a>) -> Read<Self> {
+        let mut fields = object.fields()?;
+        for known in ["apiVersion", "kind", "metadata", "status"] {
+            fields.ignore(known);
+        }
+        Ok(fields)
+    }
+
+    /// Those of the `spec` of such an object, which has nothing else.
+    pub(super) fn of_spec(object: &Node<'a>) -> Read<Self> {
+        let mut fields = Self::behind_head(object)?;
+        let spec = fields.need("spec")?;
+        fields.finish()?;
+        spec.fields()
+    }
+
     /// Takes a field. Null is a mistake, never "absent": a peer list that came out empty must not mean "anybody".
     pub(super) fn take(&mut self, name: &str) -> Read<Option<Node<'a>>> {
         let Some(value) = self.fields.remove(name) else { return Ok(None) };
