@@ -14,19 +14,6 @@ use nix::sys::signal::Signal;
 const SERVER: &str = "10.8.2.2:8080";
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// A node `h` between the pods `a` and `b`.
-fn node() -> World {
-    let mut world = WorldBuilder::new().ns("h").ns("a").ns("b").sysctl("h", "net/ipv4/ip_forward", "1");
-    for (pod, veth, number) in [("a", "va", 1), ("b", "vb", 2)] {
-        world = world
-            .veth(("h", veth), (pod, "eth0"))
-            .address("h", veth, &format!("10.8.{number}.1/24"))
-            .address(pod, "eth0", &format!("10.8.{number}.2/24"))
-            .ip(pod, &format!("route add default via 10.8.{number}.1"));
-    }
-    world.build()
-}
-
 fn pod(name: &str, ip: &str, annotation: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  namespace: shop\n  uid: uid-{name}\n  \
@@ -104,7 +91,7 @@ fn echo(client: &mut TcpStream, server: &mut TcpStream) -> std::io::Result<()> {
 
 #[test]
 fn k_a08_policies_and_labels_are_in_force_within_moments() {
-    let world = node();
+    let world = WorldBuilder::node().build();
     let agent = hold(&world);
     let _server = listen(&world);
     expect(&world, true, "nothing isolates");
@@ -137,7 +124,7 @@ fn k_a08_policies_and_labels_are_in_force_within_moments() {
 
 #[test]
 fn l_a01_a_killed_agent_leaves_pods_held_and_the_next_takes_over() {
-    let world = node();
+    let world = WorldBuilder::node().build();
     let mut agent = hold(&world);
     agent.put("deny.yaml", DENY);
     agent.put("allow.yaml", ALLOW);
@@ -176,7 +163,7 @@ fn l_a01_a_killed_agent_leaves_pods_held_and_the_next_takes_over() {
 
 #[test]
 fn l_a02_a_pod_that_goes_or_comes_back_elsewhere_is_let_go_of_and_held_again() {
-    let world = node();
+    let world = WorldBuilder::node().build();
     let agent = hold(&world);
     agent.put("deny.yaml", DENY);
     let _server = listen(&world);
@@ -234,7 +221,7 @@ impl Drop for Service {
 
 #[test]
 fn a_service_of_a_plain_host_is_held_by_its_cgroup() {
-    let world = node();
+    let world = WorldBuilder::node().build();
     let service = Service::new("svc");
     let root = egret_tests::residue::cgroup2().expect("cgroup v2");
     let below = service.0.strip_prefix(&root).expect("below the mount").display().to_string();

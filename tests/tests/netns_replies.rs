@@ -17,25 +17,6 @@ const SERVERS: [&str; 2] = ["10.8.2.2", "2001:db8:82::2"];
 const OPEN: u16 = 8080;
 const CLOSED: u16 = 8081;
 
-/// A node `h` between the pods `a` and `b`, in both families.
-fn node() -> World {
-    let mut world = WorldBuilder::new().ns("h").ns("a").ns("b");
-    for (key, value) in [("net/ipv4/ip_forward", "1"), ("net/ipv6/conf/all/forwarding", "1")] {
-        world = world.sysctl("h", key, value);
-    }
-    for (pod, veth, n) in [("a", "va", 1), ("b", "vb", 2)] {
-        world = world
-            .veth(("h", veth), (pod, "eth0"))
-            .address("h", veth, &format!("10.8.{n}.1/24"))
-            .address(pod, "eth0", &format!("10.8.{n}.2/24"))
-            .address("h", veth, &format!("2001:db8:8{n}::1/64"))
-            .address(pod, "eth0", &format!("2001:db8:8{n}::2/64"))
-            .ip(pod, &format!("route add default via 10.8.{n}.1"))
-            .ip(pod, &format!("route add default via 2001:db8:8{n}::1"));
-    }
-    world.build()
-}
-
 fn pod(name: &str, n: u8) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  namespace: shop\n  labels: {{app: {name}}}\n  \
@@ -105,7 +86,7 @@ fn datagram(world: &World, to: SocketAddr, payload: &[u8]) -> std::io::Result<Ve
 
 #[test]
 fn w_a12_made_answers_arrive_with_and_without_offloads() {
-    let world = node();
+    let world = WorldBuilder::node().build();
     let agent = hold(&world, POLICY);
     // What is denied would be served: a refusal is Egret's.
     let listen = |port| move |server: &&str| TcpListener::bind(at(server, port)).expect("bound");
@@ -144,7 +125,7 @@ const MARK: &str = "0x0e670e70";
 
 #[test]
 fn a_mark_that_the_host_sets_opens_nothing() {
-    let world = node();
+    let world = WorldBuilder::node().build();
     let _agent = hold(&world, CLOSED_B);
     let _server = world.ns("b").run(|| TcpListener::bind(at(SERVERS[0], OPEN))).expect("bound");
     let refused = || (connect(&world, SERVERS[0], OPEN) == Err(ErrorKind::ConnectionRefused)).then_some(());

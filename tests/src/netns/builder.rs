@@ -27,6 +27,26 @@ impl WorldBuilder {
         Self::default()
     }
 
+    /// A node `h` between the pods `a` and `b`: 10.8.1.2 and 2001:db8:81::2 behind `va`, 10.8.2.2 and 2001:db8:82::2 behind
+    /// `vb`. The node has the .1 of each network.
+    pub fn node() -> Self {
+        let mut world = Self::new().ns("h").ns("a").ns("b");
+        for sysctl in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
+            world = world.sysctl("h", sysctl, "1");
+        }
+        for (pod, veth, n) in [("a", "va", 1), ("b", "vb", 2)] {
+            world = world
+                .veth(("h", veth), (pod, "eth0"))
+                .address("h", veth, &format!("10.8.{n}.1/24"))
+                .address(pod, "eth0", &format!("10.8.{n}.2/24"))
+                .address("h", veth, &format!("2001:db8:8{n}::1/64"))
+                .address(pod, "eth0", &format!("2001:db8:8{n}::2/64"))
+                .ip(pod, &format!("route add default via 10.8.{n}.1"))
+                .ip(pod, &format!("route add default via 2001:db8:8{n}::1"));
+        }
+        world
+    }
+
     /// `c` and `d` on one bridge of the router `r`, `w` behind it, all in both families.
     pub fn standard() -> Self {
         let mut world = Self::new();
