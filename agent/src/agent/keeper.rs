@@ -22,7 +22,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use super::objects::{Objects, Picture};
 use super::registry::Registry;
 use super::saved::MemoryFile;
-use super::startup::Guarded;
+use super::startup::Guard;
 use crate::api::server::Server;
 use crate::cli::StartupMode;
 use crate::datapath::tc::Method;
@@ -117,9 +117,7 @@ pub(super) struct Keeper {
     /// The same of the kernel's maps, which did not take all.
     pub(super) incomplete: Option<String>,
     /// What is in force above all pods.
-    pub(super) guarded: Option<Guarded>,
-    /// Nothing is, and what an earlier agent left is gone.
-    pub(super) unguarded: bool,
+    pub(super) guard: Guard,
 }
 
 impl Keeper {

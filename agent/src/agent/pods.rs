@@ -9,6 +9,7 @@ use egret_core::state::Wiring;
 
 use super::keeper::{Keeper, Search};
 use super::registry::{Entry, Gone, Held};
+use super::startup::Guard;
 use crate::datapath::cgroup_link;
 use crate::datapath::tc::Placed;
 use crate::learn::{Effects, now};
@@ -35,7 +36,7 @@ impl Keeper {
         }
         self.purge(&gone);
         self.attach();
-        self.guard();
+        self.guard_pods();
     }
 
     /// Every endpoint as the compiler takes it.
@@ -89,7 +90,7 @@ impl Keeper {
             }
             self.attach();
         }
-        self.guard();
+        self.guard_pods();
     }
 
     /// Notes where pods are that were not found before. True: there was one.
@@ -246,8 +247,8 @@ impl Keeper {
             }
         }
         self.datapath.sweep_interfaces();
-        self.guarded = None;
-        self.guard();
+        self.guard = Guard::Unknown;
+        self.guard_pods();
     }
 }
 

@@ -19,6 +19,7 @@ use super::keeper::{Keeper, Search, Setting};
 use super::objects::Objects;
 use super::registry::Registry;
 use super::saved::{Memory, MemoryFile};
+use super::startup::Guard;
 use super::{memory_path, system};
 use crate::cli::{AgentArgs, DnsReject, Established, OnDeny, Source};
 use crate::datapath::tc::Method;
@@ -83,7 +84,7 @@ impl Keeper {
             let _ = self.datapath.release_cgroup(cgroup);
         }
         self.attach();
-        self.guard();
+        self.guard_pods();
         Ok(())
     }
 }
@@ -144,8 +145,7 @@ impl Parts {
             refused: None,
             unreadable: None,
             incomplete: None,
-            guarded: None,
-            unguarded: false,
+            guard: Guard::default(),
         };
         keeper.find();
         let world = keeper.picture.world(&keeper.setting);

@@ -18,20 +18,25 @@ const KUBEPODS: [&str; 4] =
     ["kubepods.slice", "kubepods", "kubelet.slice/kubelet-kubepods.slice", "kubelet/kubepods"];
 
 /// What is in force above all pods.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Guarded {
-    cgroup: u64,
-    startup: Startup,
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) enum Guard {
+    /// Nobody has looked: an earlier agent may have left something.
+    #[default]
+    Unknown,
+    /// Nothing.
+    Off,
+    /// This, at the cgroup with this id.
+    On { cgroup: u64, startup: Startup },
 }
 
 impl Keeper {
     /// Puts the mode in force.
-    pub(super) fn guard(&mut self) {
+    pub(super) fn guard_pods(&mut self) {
         let root = self.kubepods().filter(|_| self.setting.startup != StartupMode::Allow);
         let Some(root) = root else {
-            if self.guarded.take().is_some() || !self.unguarded {
-                self.unguarded = true;
+            if self.guard != Guard::Off {
                 self.datapath.detach_startup();
+                self.guard = Guard::Off;
             }
             return;
         };
@@ -49,18 +54,14 @@ impl Keeper {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let (own, mount) = (&self.setting.hierarchy.own, &self.setting.hierarchy.mount);
         let cgroup = std::fs::metadata(root).map_err(|e| text(&e))?.ino();
-        if let Some(guarded) = &self.guarded
-            && guarded.cgroup == cgroup
-            && guarded.startup.mode == mode
-        {
+        if matches!(&self.guard, Guard::On { cgroup: at, startup } if *at == cgroup && startup.mode == mode) {
             return Ok(());
         }
         let level = cgroup_link::level(root, own, mount).map_err(|e| text(&e))?;
         let startup = Startup { mode, level };
         self.datapath.set_startup(startup).map_err(|e| text(&e))?;
         self.datapath.attach_startup(root, mount).map_err(|e| text(&e))?;
-        self.guarded = Some(Guarded { cgroup, startup });
-        self.unguarded = false;
+        self.guard = Guard::On { cgroup, startup };
         Ok(())
     }
 
@@ -74,12 +75,13 @@ impl Keeper {
 
     /// The mode in force, for display.
     pub(super) fn startup(&self) -> String {
-        match self.guarded.as_ref().map(|guarded| guarded.startup.mode) {
-            None => "no pods' cgroup is watched".to_owned(),
-            Some(STARTUP_ALLOW) => "unknown pods pass: no policy holds anything back".to_owned(),
-            Some(STARTUP_GUARD) => "unknown pods are denied, those on the node's network excepted".to_owned(),
-            Some(_) => "unknown pods are denied".to_owned(),
+        let Guard::On { startup, .. } = &self.guard else { return "no pods' cgroup is watched".to_owned() };
+        match startup.mode {
+            STARTUP_ALLOW => "unknown pods pass: no policy holds anything back",
+            STARTUP_GUARD => "unknown pods are denied, those on the node's network excepted",
+            _ => "unknown pods are denied",
         }
+        .to_owned()
     }
 }
 
