@@ -1,4 +1,5 @@
-//! rtnetlink(7), as little of it as is needed: one request, its answers, attributes in and out.
+//! rtnetlink(7), as little of it as is needed: one request, its answers, attributes in and out; and that something has
+//! happened.
 //!
 //! Owns sockets, headers and the walk over attributes. Must not know what a message is about. The socket belongs to the
 //! network namespace of the thread that opens it.
@@ -30,14 +31,7 @@ pub struct Message {
 impl Netlink {
     /// Opens a socket in this thread's network namespace.
     pub fn open() -> io::Result<Self> {
-        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-        // SAFETY: a plain system call.
-        let fd = unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a new descriptor that nobody else owns.
-        Ok(Self { socket: unsafe { OwnedFd::from_raw_fd(fd) }, sequence: 0 })
+        Ok(Self { socket: socket(0)?, sequence: 0 })
     }
 
     /// A request that is done or refused.
@@ -89,14 +83,7 @@ pub struct Subscription(OwnedFd);
 impl Subscription {
     /// That an interface comes, changes or goes.
     pub fn to_links() -> io::Result<Self> {
-        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: a plain system call.
-        let fd = unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a new descriptor that nobody else owns.
-        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        let socket = socket(libc::SOCK_NONBLOCK)?;
         // SAFETY: an all-zero address is a valid one.
         let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
         address.nl_family = libc::AF_NETLINK as u16;
@@ -128,6 +115,18 @@ impl Subscription {
             }
         }
     }
+}
+
+/// A socket with these flags beside the usual ones.
+fn socket(flags: i32) -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | flags;
+    // SAFETY: a plain system call.
+    let fd = unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Takes the messages of one datagram. True: that was the last.

@@ -26,7 +26,7 @@
 //! | `numbering` | numbers for identities, sets, classes and rules, and when one may be given again |
 //! | [`tuning`] | annotations: audit, reject, lifetimes |
 //! | `problem` | what is wrong with a YAML value, for all readers |
-//! | [`policy`] | the model; `kubernetes` and `cilium` read, `write` writes, diagnostics carry the field's path |
+//! | [`policy`] | the model; `kubernetes`, `cluster_network` and `cilium` read, `write` writes, diagnostics carry the field's path |
 //! | [`compile`] | rule sets, name classes, CIDR classes, and the [`compile::Book`] of their numbers |
 //! | [`desired`] | content of the maps, diff, and [`desired::View`], through which `decide` reads it |
 //! | [`eval`] | the oracle: what the text of the policies says, read slowly |
@@ -39,8 +39,8 @@
 //! - Nothing here locks, waits, spawns or logs. A function either returns what follows or an error.
 //! - No type of YAML, of the DNS library or of the kernel's interface is part of a public signature, except the map
 //!   entries of `egret-common`.
-//! - A rule set is never changed into another one: other rules, another number. A class number never changes its
-//!   meaning.
+//! - A rule set is never changed into another one: other rules, another number. A class number does not change its meaning
+//!   as long as a map holds it, and is given again only after all others.
 //! - [`eval`] uses nothing of [`compile`] but the switch that says which question is asked.
 //! - No input makes anything here panic, and nothing grows without a bound but the policies themselves.
 

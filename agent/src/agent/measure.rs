@@ -6,12 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use egret_core::compile::addr;
 use egret_core::desired::{Desired, MapOp, diff};
 use egret_core::dns::cache::Limits;
 use egret_core::dns::lifetime::Lifetime;
 use egret_core::names::Name;
-use egret_core::state::{State, Wiring};
+use egret_core::state::State;
 
 use super::keeper::Setting;
 use super::objects::{Objects, Picture};
@@ -119,9 +118,7 @@ impl Course {
         let world = self.picture.world(&self.setting);
         let spec = |e: &Entry| self.picture.spec(&e.pod, e.id, 0, false, Lifetime::default());
         let specs = self.registry.iter().map(spec).collect();
-        let owned = |e: &Entry| e.pod.ips.iter().map(|ip| (addr(*ip), e.id)).collect::<Vec<_>>();
-        let addresses = self.registry.iter().flat_map(owned).collect();
-        let wiring = Wiring { addresses, services: self.picture.services() };
+        let wiring = self.picture.wiring(&self.registry);
         let ask = lap();
         let (ops, _) = self.state.update(world, specs, wiring, 0).expect("policies that compile");
         let compile = lap();

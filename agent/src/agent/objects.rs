@@ -19,9 +19,11 @@ use egret_core::identity::{IdentityBook, Profile};
 use egret_core::labels::Labels;
 use egret_core::names::Name;
 use egret_core::policy::{Peers, Policies, Policy, Rule, Severity, Subject, Tier};
+use egret_core::state::Wiring;
 use egret_core::tuning::{Lifetimes, Tuning};
 
 use super::keeper::Setting;
+use super::registry::{Entry, Registry};
 use crate::api;
 use crate::source::folder::Texts;
 
@@ -188,8 +190,17 @@ impl Picture {
         self.resolved.resolvers.union(trusted).copied().collect()
     }
 
+    /// What goes into the maps as it is: whose the addresses of these pods are, and the Services.
+    pub(super) fn wiring(&self, registry: &Registry) -> Wiring {
+        let owned = |entry: &Entry| {
+            let id = entry.id;
+            entry.pod.ips.iter().map(move |ip| (addr(*ip), id)).collect::<Vec<_>>()
+        };
+        Wiring { addresses: registry.iter().flat_map(owned).collect(), services: self.services() }
+    }
+
     /// Services as the maps hold them.
-    pub(super) fn services(&self) -> BTreeMap<ServiceKey, Backends> {
+    fn services(&self) -> BTreeMap<ServiceKey, Backends> {
         self.resolved.services.iter().map(service).collect()
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use egret_common::ids::EndpointId;
-use egret_core::compile::{EndpointSpec, addr};
+use egret_core::compile::EndpointSpec;
 use egret_core::state::Wiring;
 
 use super::keeper::{Keeper, Search};
@@ -46,14 +46,7 @@ impl Keeper {
 
     /// What goes into the maps as it is.
     pub(super) fn wiring(&self) -> Wiring {
-        let owned = |entry: &Entry| {
-            let id = entry.id;
-            entry.pod.ips.iter().map(move |ip| (addr(*ip), id)).collect::<Vec<_>>()
-        };
-        Wiring {
-            addresses: self.registry.iter().flat_map(owned).collect(),
-            services: self.picture.services(),
-        }
+        self.picture.wiring(&self.registry)
     }
 
     /// The endpoint as the compiler takes it.
