@@ -100,7 +100,14 @@ pub(super) static KINDS: [Kind; 13] = [
         ..BUILT_IN
     },
     Kind { group: "discovery.k8s.io", plural: "endpointslices", kind: "EndpointSlice", ..BUILT_IN },
-    Kind { group: "events.k8s.io", plural: "events", kind: "Event", short: &["ev"], upsert: true, ..BUILT_IN },
+    Kind {
+        group: "events.k8s.io",
+        plural: "events",
+        kind: "Event",
+        short: &["ev"],
+        upsert: true,
+        ..BUILT_IN
+    },
     Kind {
         group: "networking.k8s.io",
         plural: "networkpolicies",

@@ -32,6 +32,7 @@ mod server;
 mod store;
 #[cfg(test)]
 mod tests;
+pub mod town;
 mod watch;
 mod write;
 
@@ -163,10 +164,12 @@ impl ApiServer {
     pub fn apply_json(&self, value: Value) {
         let Value::Object(mut object) = value else { panic!("no object: {value}") };
         if object.get("kind").and_then(Value::as_str) == Some("List") {
-            let items = object.remove("items").and_then(|items| items.as_array().cloned()).unwrap_or_default();
+            let items =
+                object.remove("items").and_then(|items| items.as_array().cloned()).unwrap_or_default();
             return items.into_iter().for_each(|item| self.apply_json(item));
         }
-        let id = Kind::of(&object).unwrap_or_else(|| panic!("of no resource: {}", Value::Object(object.clone())));
+        let id =
+            Kind::of(&object).unwrap_or_else(|| panic!("of no resource: {}", Value::Object(object.clone())));
         assert!(!patch::meta(&object, "name").is_empty(), "without a name: {}", Value::Object(object));
         if KINDS[id].namespaced && patch::meta(&object, "namespace").is_empty() {
             patch::metadata(&mut object).insert("namespace".into(), "default".into());

@@ -32,7 +32,10 @@ impl Query {
     fn number(&self, key: &str) -> Result<Option<u64>, Failure> {
         match self.get(key) {
             "" => Ok(None),
-            text => text.parse().map(Some).map_err(|_| Failure::bad_request(format!("{key}: no number: {text:?}"))),
+            text => text
+                .parse()
+                .map(Some)
+                .map_err(|_| Failure::bad_request(format!("{key}: no number: {text:?}"))),
         }
     }
 }
@@ -95,7 +98,9 @@ impl Options {
         let resume = match query.get("continue") {
             "" => None,
             _ if watch => None,
-            text => Some(Token::parse(text).ok_or_else(|| Failure::bad_request("continue key is not valid"))?),
+            text => {
+                Some(Token::parse(text).ok_or_else(|| Failure::bad_request("continue key is not valid"))?)
+            }
         };
         let options = Self {
             // Pages are cut only where the database is read, and any state comes from memory.
@@ -115,7 +120,8 @@ impl Options {
 
     /// The combinations that mean nothing.
     fn check(&self, wanted: &str) -> Result<(), Failure> {
-        let no = |field: &str, cause, message: &str| Err(Failure::invalid("ListOptions", field, cause, message));
+        let no =
+            |field: &str, cause, message: &str| Err(Failure::invalid("ListOptions", field, cause, message));
         const MATCH: &str = "resourceVersionMatch";
         const FORBIDDEN: &str = "FieldValueForbidden";
         if self.resume.is_some() && matches!(self.revision, Revision::At(_)) {
@@ -132,8 +138,12 @@ impl Options {
             "" => Ok(()),
             _ if self.watch => no(MATCH, FORBIDDEN, "forbidden for a watch without sendInitialEvents"),
             _ if self.resume.is_some() => no(MATCH, FORBIDDEN, "forbidden together with continue"),
-            _ if self.revision == Revision::Unset => no(MATCH, FORBIDDEN, "forbidden without resourceVersion"),
-            "Exact" if self.revision == Revision::Any => no(MATCH, FORBIDDEN, "Exact is forbidden for version 0"),
+            _ if self.revision == Revision::Unset => {
+                no(MATCH, FORBIDDEN, "forbidden without resourceVersion")
+            }
+            "Exact" if self.revision == Revision::Any => {
+                no(MATCH, FORBIDDEN, "Exact is forbidden for version 0")
+            }
             "Exact" | "NotOlderThan" => Ok(()),
             _ => no(MATCH, "FieldValueNotSupported", "must be Exact or NotOlderThan"),
         }

@@ -156,9 +156,13 @@ async fn connection(shared: Arc<Shared>, stream: TcpStream, mut cut: watch::Rece
     }
 }
 
-async fn handle(shared: Arc<Shared>, request: hyper::Request<Incoming>) -> Result<Response<Body>, Infallible> {
+async fn handle(
+    shared: Arc<Shared>,
+    request: hyper::Request<Incoming>,
+) -> Result<Response<Body>, Infallible> {
     let (parts, body) = request.into_parts();
-    let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    let text =
+        |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
     let query = parts.uri.query().unwrap_or_default();
     shared.log.lock().expect("nobody panics while he holds it").add(Request {
         method: parts.method.to_string(),
@@ -172,7 +176,9 @@ async fn handle(shared: Arc<Shared>, request: hyper::Request<Incoming>) -> Resul
         content_type: text(header::CONTENT_TYPE),
         body: match body.collect().await {
             Ok(body) => body.to_bytes(),
-            Err(error) => return Ok(Failure::bad_request(format!("the body ended early: {error}")).response()),
+            Err(error) => {
+                return Ok(Failure::bad_request(format!("the body ended early: {error}")).response());
+            }
         },
         method: parts.method.clone(),
     };
@@ -182,7 +188,9 @@ async fn handle(shared: Arc<Shared>, request: hyper::Request<Incoming>) -> Resul
     }
     let credentials = text(header::AUTHORIZATION);
     let response = match shared.faults.failing.load(Ordering::SeqCst) {
-        0 if credentials.is_empty() || credentials.strip_prefix("Bearer ") == Some(TOKEN) => answer(&shared, &call),
+        0 if credentials.is_empty() || credentials.strip_prefix("Bearer ") == Some(TOKEN) => {
+            answer(&shared, &call)
+        }
         0 => Failure::new(401, "Unauthorized").response(),
         status => Failure::new(status, "told to fail").response(),
     };

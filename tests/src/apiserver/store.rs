@@ -119,7 +119,9 @@ impl Store {
         match (expected, &before) {
             (Expected::Absent, Some(_)) => return Err(Clash::Other),
             (Expected::Revision(_), None) => return Err(Clash::Absent),
-            (Expected::Revision(wanted), Some(before)) if before.revision != wanted => return Err(Clash::Other),
+            (Expected::Revision(wanted), Some(before)) if before.revision != wanted => {
+                return Err(Clash::Other);
+            }
             _ => {}
         }
         if let Some(before) = before.as_ref().filter(|before| draft.is_same_as(before)) {
@@ -144,7 +146,8 @@ impl Store {
         self.shelves[id].objects.remove(key);
         self.revision += 1;
         let frame = before.event(Verb::Deleted, &KINDS[id], self.revision);
-        let change = Change { revision: self.revision, before: Some(Arc::clone(&before)), after: None, frame };
+        let change =
+            Change { revision: self.revision, before: Some(Arc::clone(&before)), after: None, frame };
         self.remember(id, change);
         Ok(before)
     }
@@ -175,7 +178,8 @@ impl Store {
 
     /// Deletes all objects of a resource, then the resource.
     pub(super) fn uninstall(&mut self, id: usize) {
-        let keys: Vec<String> = self.shelf(id).into_iter().flat_map(|shelf| shelf.objects.keys().cloned()).collect();
+        let keys: Vec<String> =
+            self.shelf(id).into_iter().flat_map(|shelf| shelf.objects.keys().cloned()).collect();
         for key in keys {
             let _ = self.remove(id, &key, Expected::Any);
         }

@@ -80,7 +80,12 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Begins a watch. With the history that it needs forgotten, it is one event long, or fails if `refuse` is set.
-    pub(super) fn start(shared: &Arc<Shared>, id: usize, options: Options, refuse: bool) -> Result<Self, Failure> {
+    pub(super) fn start(
+        shared: &Arc<Shared>,
+        id: usize,
+        options: Options,
+        refuse: bool,
+    ) -> Result<Self, Failure> {
         let store = shared.store();
         let shelf = store.shelf(id).ok_or_else(|| Failure::absent(&KINDS[id], ""))?;
         let current = store.revision;
@@ -209,8 +214,12 @@ fn event(kind: &Kind, change: &Change, filter: &Filter) -> Option<Bytes> {
     let seen = |object: &Option<Arc<Object>>| object.clone().filter(|object| filter.matches(object));
     match (seen(&change.before), seen(&change.after)) {
         (None, None) => None,
-        (None, Some(after)) if change.before.is_some() => Some(after.event(Verb::Added, kind, change.revision)),
-        (Some(before), None) if change.after.is_some() => Some(before.event(Verb::Deleted, kind, change.revision)),
+        (None, Some(after)) if change.before.is_some() => {
+            Some(after.event(Verb::Added, kind, change.revision))
+        }
+        (Some(before), None) if change.after.is_some() => {
+            Some(before.event(Verb::Deleted, kind, change.revision))
+        }
         _ => Some(change.frame.clone()),
     }
 }

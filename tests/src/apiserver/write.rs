@@ -72,7 +72,11 @@ pub(super) fn store(shared: &Shared, id: usize, object: &Fields) -> Result<Arc<O
 }
 
 /// POST to a collection.
-pub(super) fn create(shared: &Shared, place: Place<'_>, mut object: Fields) -> Result<Response<Body>, Failure> {
+pub(super) fn create(
+    shared: &Shared,
+    place: Place<'_>,
+    mut object: Fields,
+) -> Result<Response<Body>, Failure> {
     let kind = place.kind();
     check_type(kind, &object)?;
     check_place(place, &object)?;
@@ -82,7 +86,12 @@ pub(super) fn create(shared: &Shared, place: Place<'_>, mut object: Fields) -> R
     let serial = shared.serial();
     let given = match (meta(&object, "name"), meta(&object, "generateName")) {
         ("", "") => {
-            return Err(Failure::invalid(kind.kind, "metadata.name", "FieldValueRequired", "a name is required"));
+            return Err(Failure::invalid(
+                kind.kind,
+                "metadata.name",
+                "FieldValueRequired",
+                "a name is required",
+            ));
         }
         ("", prefix) => format!("{prefix}{serial:05x}"),
         (name, _) => name.into(),
@@ -179,7 +188,8 @@ fn update(
 ) -> Result<Response<Body>, Failure> {
     let kind = place.kind();
     loop {
-        let before = shared.store().get(place.id, &place.key()).ok_or_else(|| Failure::absent(kind, place.name))?;
+        let before =
+            shared.store().get(place.id, &place.key()).ok_or_else(|| Failure::absent(kind, place.name))?;
         let old = before.value(kind);
         let mut new = change(&old)?;
         if place.status {
@@ -203,10 +213,12 @@ fn update(
 /// DELETE: at once, without grace or finalizers.
 pub(super) fn delete(shared: &Shared, place: Place<'_>, options: &Fields) -> Result<Response<Body>, Failure> {
     let kind = place.kind();
-    let before = shared.store().get(place.id, &place.key()).ok_or_else(|| Failure::absent(kind, place.name))?;
+    let before =
+        shared.store().get(place.id, &place.key()).ok_or_else(|| Failure::absent(kind, place.name))?;
     let object = before.value(kind);
     for key in ["uid", "resourceVersion"] {
-        let wanted = options.get("preconditions").and_then(|conditions| conditions.get(key)).and_then(Value::as_str);
+        let wanted =
+            options.get("preconditions").and_then(|conditions| conditions.get(key)).and_then(Value::as_str);
         if wanted.is_some_and(|wanted| wanted != meta(&object, key)) {
             return Err(Failure::stale(kind, place.name));
         }
@@ -219,8 +231,7 @@ pub(super) fn delete(shared: &Shared, place: Place<'_>, options: &Fields) -> Res
     }
     let details =
         json!({"name": place.name, "group": kind.group, "kind": kind.plural, "uid": meta(&object, "uid")});
-    let status =
-        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
     Ok(whole(200, status.to_string()))
 }
 
@@ -236,7 +247,9 @@ fn check_type(kind: &Kind, object: &Fields) -> Result<(), Failure> {
 fn check_place(place: Place<'_>, object: &Fields) -> Result<(), Failure> {
     let differs = |key, wanted: &str| !meta(object, key).is_empty() && meta(object, key) != wanted;
     if place.kind().namespaced && differs("namespace", place.namespace) {
-        return Err(Failure::bad_request("the namespace of the object does not match the namespace of the request"));
+        return Err(Failure::bad_request(
+            "the namespace of the object does not match the namespace of the request",
+        ));
     }
     if !place.name.is_empty() && differs("name", place.name) {
         return Err(Failure::bad_request("the name of the object does not match the name of the request"));
@@ -245,8 +258,7 @@ fn check_place(place: Place<'_>, object: &Fields) -> Result<(), Failure> {
 }
 
 fn check_version(place: Place<'_>, object: &Fields, before: &Fields) -> Result<(), Failure> {
-    let differs =
-        |key| !meta(object, key).is_empty() && meta(object, key) != meta(before, key);
+    let differs = |key| !meta(object, key).is_empty() && meta(object, key) != meta(before, key);
     if differs("resourceVersion") || differs("uid") {
         return Err(Failure::stale(place.kind(), place.name));
     }

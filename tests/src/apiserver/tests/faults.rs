@@ -92,7 +92,8 @@ fn requests_are_remembered() {
     Incoming::open(&server, &head, "").and_then(Incoming::finish).expect("an answer").expect(200);
     send(&server, "DELETE", "/api/v1/namespaces/a/pods/b", "json", &Value::Null).reason(404);
     let requests = server.requests();
-    let brief: Vec<_> = requests.iter().map(|one| (&*one.method, &*one.path, &*one.query, &*one.user_agent)).collect();
+    let brief: Vec<_> =
+        requests.iter().map(|one| (&*one.method, &*one.path, &*one.query, &*one.user_agent)).collect();
     let wanted =
         [("GET", PODS, "limit=1&watch=0", "egret/1"), ("DELETE", "/api/v1/namespaces/a/pods/b", "", "")];
     assert_eq!((brief.as_slice(), server.requests_forgotten()), (wanted.as_slice(), 0));

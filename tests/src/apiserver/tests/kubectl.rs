@@ -32,7 +32,8 @@ impl Kubectl {
 
     fn run(&self, line: &str, input: &str) -> String {
         let piped = || Stdio::piped();
-        let mut child = self.command(line).stdin(piped()).stdout(piped()).stderr(piped()).spawn().expect("kubectl");
+        let mut child =
+            self.command(line).stdin(piped()).stdout(piped()).stderr(piped()).spawn().expect("kubectl");
         child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("read by kubectl");
         let output = child.wait_with_output().expect("kubectl");
         let text = [output.stdout, output.stderr].concat();
@@ -59,7 +60,9 @@ fn kubectl_reads_and_writes() {
     assert_eq!(run("get pods -n shop -l app=one -o jsonpath={.items[0].spec.nodeName}"), "n1");
     let made = kubectl.run("create --validate=false -f -", &policy("two").to_string());
     assert_eq!(made, "ciliumnetworkpolicy.cilium.io/two created");
-    assert!(kubectl.run("create --validate=false -f -", &policy("two").to_string()).contains("AlreadyExists"));
+    assert!(
+        kubectl.run("create --validate=false -f -", &policy("two").to_string()).contains("AlreadyExists")
+    );
     let patched = run("patch cnp two --subresource=status --type=merge -p {\"status\":{\"ok\":true}}");
     assert_eq!(patched, "ciliumnetworkpolicy.cilium.io/two patched");
     let two = server.get("CiliumNetworkPolicy", "default", "two").expect("it");
@@ -75,8 +78,11 @@ fn kubectl_watches() {
     let server = ApiServer::start();
     let Some(kubectl) = Kubectl::new(&server) else { return };
     server.apply_json(pod("default", "one", "n1"));
-    let mut child =
-        kubectl.command("get pods -w -o name --output-watch-events=false").stdout(Stdio::piped()).spawn().expect("kubectl");
+    let mut child = kubectl
+        .command("get pods -w -o name --output-watch-events=false")
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("kubectl");
     let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
     assert_eq!(lines.next().as_deref(), Some("pod/one"));
     server.apply_json(pod("default", "two", "n1"));

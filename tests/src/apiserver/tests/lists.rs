@@ -90,7 +90,11 @@ fn a_version_is_a_lower_bound_or_exact() {
     let newer = list(&format!("resourceVersion={old}&resourceVersionMatch=NotOlderThan")).expect(200);
     assert_eq!(names(&newer).len(), 4);
     assert_eq!(names(&list(&format!("resourceVersion={old}")).expect(200)).len(), 4);
-    assert_eq!(names(&list("resourceVersion=0&limit=2").expect(200)).len(), 4, "from memory there are no pages");
+    assert_eq!(
+        names(&list("resourceVersion=0&limit=2").expect(200)).len(),
+        4,
+        "from memory there are no pages"
+    );
     assert_eq!(list("resourceVersion=100000").reason(504), "Timeout");
     assert_eq!(list("resourceVersionMatch=Exact").reason(422), "Invalid");
     assert_eq!(list("resourceVersion=0&resourceVersionMatch=Exact").reason(422), "Invalid");
@@ -110,7 +114,10 @@ fn selectors_select() {
     };
     check("fieldSelector=spec.nodeName%3Dn2", &["p1", "p3"]);
     check("fieldSelector=spec.nodeName%21%3Dn2,metadata.name!=p4", &["p0", "p2"]);
-    check("fieldSelector=spec.nodeName==n1,status.phase=Running,metadata.namespace=default", &["p0", "p2", "p4"]);
+    check(
+        "fieldSelector=spec.nodeName==n1,status.phase=Running,metadata.namespace=default",
+        &["p0", "p2", "p4"],
+    );
     check("fieldSelector=metadata.namespace=other", &[]);
     check("labelSelector=app%3Dp1", &["p1"]);
     check("labelSelector=app+in+(p1,p3),app!=p3", &["p1"]);
@@ -132,9 +139,15 @@ fn discovery_names_what_is_installed() {
         list["groups"].as_array().expect("groups").iter().map(|group| group["name"].to_string()).collect()
     };
     assert!(!groups(&server).iter().any(|name| name.contains("cilium")), "{:?}", groups(&server));
-    for path in ["/apis/cilium.io", "/apis/cilium.io/v2", "/apis/cilium.io/v2/ciliumnetworkpolicies", "/apis/a/b/c/d"] {
+    for path in
+        ["/apis/cilium.io", "/apis/cilium.io/v2", "/apis/cilium.io/v2/ciliumnetworkpolicies", "/apis/a/b/c/d"]
+    {
         let answer = get(&server, path);
-        assert_eq!((answer.code, answer.header("content-type")), (404, "text/plain; charset=utf-8"), "{path}");
+        assert_eq!(
+            (answer.code, answer.header("content-type")),
+            (404, "text/plain; charset=utf-8"),
+            "{path}"
+        );
     }
     server.install(Crd::CiliumCidrGroup);
     server.install(Crd::ClusterNetworkPolicy);

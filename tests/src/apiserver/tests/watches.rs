@@ -47,7 +47,10 @@ fn without_a_version_everything_is_added_first() {
         assert_eq!(watching.brief(), "ADDED one 101");
         let event = watching.next();
         assert_eq!((&event["type"], &event["object"]["kind"]), (&"ADDED".into(), &"Pod".into()));
-        server.apply(&format!("{{apiVersion: v1, kind: Pod, metadata: {{namespace: c, name: x{}}}}}", server.revision()));
+        server.apply(&format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{namespace: c, name: x{}}}}}",
+            server.revision()
+        ));
         assert!(watching.brief().starts_with("ADDED x"));
         server.delete("Pod", "c", &format!("x{}", server.revision() - 1));
     }
@@ -56,7 +59,8 @@ fn without_a_version_everything_is_added_first() {
 #[test]
 fn who_stops_matching_is_deleted() {
     let server = ApiServer::start();
-    let mut watching = watch(&server, &format!("{WATCH}&fieldSelector=spec.nodeName=n1,status.phase!=Succeeded"));
+    let mut watching =
+        watch(&server, &format!("{WATCH}&fieldSelector=spec.nodeName=n1,status.phase!=Succeeded"));
     server.apply_json(pod("default", "other", "n2"));
     server.apply_json(pod("default", "mine", ""));
     server.apply_json(pod("default", "mine", "n1"));
@@ -68,7 +72,10 @@ fn who_stops_matching_is_deleted() {
     done["status"]["phase"] = "Succeeded".into();
     server.apply_json(done);
     let gone = watching.next();
-    assert_eq!((&gone["type"], &gone["object"]["metadata"]["resourceVersion"]), (&"DELETED".into(), &"105".into()));
+    assert_eq!(
+        (&gone["type"], &gone["object"]["metadata"]["resourceVersion"]),
+        (&"DELETED".into(), &"105".into())
+    );
     assert_eq!(gone["object"]["status"]["phase"], "Running", "the last state that matched");
     server.delete("Pod", "default", "mine");
     server.apply_json(pod("default", "next", "n1"));
@@ -113,7 +120,10 @@ fn a_watch_can_begin_with_a_list() {
     assert_eq!(watching.brief(), "ADDED one 101");
     assert_eq!(watching.brief(), "ADDED two 102");
     let end = watching.next();
-    assert_eq!((&end["type"], &end["object"]["metadata"]["resourceVersion"]), (&"BOOKMARK".into(), &"102".into()));
+    assert_eq!(
+        (&end["type"], &end["object"]["metadata"]["resourceVersion"]),
+        (&"BOOKMARK".into(), &"102".into())
+    );
     assert_eq!(end["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
     server.delete("Pod", "default", "one");
     assert_eq!(watching.brief(), "DELETED one 103");
@@ -171,7 +181,8 @@ fn who_reads_too_slowly_is_left_behind() {
             assert_eq!(event["object"]["code"], 410);
             break;
         }
-        let version = event["object"]["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
+        let version =
+            event["object"]["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
         assert_eq!(version, Some(last + 1), "no gap before the end");
         last += 1;
     }

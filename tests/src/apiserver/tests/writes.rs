@@ -41,7 +41,10 @@ fn a_stale_version_is_a_conflict() {
     let mut next = made.clone();
     next["spec"]["holderIdentity"] = "b".into();
     let replaced = send(&server, "PUT", &path, "json", &next).expect(200);
-    assert_eq!((&replaced["metadata"]["uid"], &replaced["metadata"]["generation"]), (&made["metadata"]["uid"], &2.into()));
+    assert_eq!(
+        (&replaced["metadata"]["uid"], &replaced["metadata"]["generation"]),
+        (&made["metadata"]["uid"], &2.into())
+    );
     assert_eq!(send(&server, "PUT", &path, "json", &next).reason(409), "Conflict");
     let patch = json!({"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}, "spec": {}});
     assert_eq!(send(&server, "PATCH", &path, "merge-patch+json", &patch).reason(409), "Conflict");
@@ -64,7 +67,10 @@ fn a_status_is_written_apart_from_all_else() {
     let patch = json!({"status": {"a": 1}, "spec": {"endpointSelector": {"x": "y"}}, "metadata": {"labels": {"l": "m"}}});
     let patched = send(&server, "PATCH", &status, "merge-patch+json", &patch).expect(200);
     assert_eq!((&patched["status"], &patched["spec"]), (&json!({"a": 1}), &json!({"endpointSelector": {}})));
-    assert_eq!((&patched["metadata"]["generation"], &patched["metadata"]["labels"]), (&1.into(), &Value::Null));
+    assert_eq!(
+        (&patched["metadata"]["generation"], &patched["metadata"]["labels"]),
+        (&1.into(), &Value::Null)
+    );
     let mut whole = patched.clone();
     whole["status"] = json!({"b": 2});
     whole["spec"]["egress"] = json!([]);
@@ -105,19 +111,29 @@ fn every_patch_has_its_rules() {
     apply(&managed, &policy("one")).expect(201);
     let mut changed = policy("one");
     changed["spec"]["egress"] = json!([{}]);
-    assert_eq!(apply(&managed, &changed).expect(200)["spec"], json!({"endpointSelector": {}, "egress": [{}]}));
+    assert_eq!(
+        apply(&managed, &changed).expect(200)["spec"],
+        json!({"endpointSelector": {}, "egress": [{}]})
+    );
     assert_eq!(apply(&managed, &json!({"spec": {}})).reason(400), "BadRequest", "without a type");
     changed["metadata"]["managedFields"] = json!([]);
     assert_eq!(apply(&managed, &changed).reason(400), "BadRequest");
     let status = format!("{POLICIES}/none/status?fieldManager=egret");
     assert_eq!(apply(&status, &policy("none")).reason(404), "NotFound");
-    let strategic = |path: &str, body: &Value| send(&server, "PATCH", path, "strategic-merge-patch+json", body);
+    let strategic =
+        |path: &str, body: &Value| send(&server, "PATCH", path, "strategic-merge-patch+json", body);
     assert_eq!(strategic(&path, &json!({})).reason(415), "UnsupportedMediaType");
     server.apply_json(pod("default", "one", "n1"));
     let patch = json!({"spec": {"$setElementOrder/containers": [], "priority": 3}});
     let patched = strategic(POD, &patch).expect(200);
-    assert_eq!((&patched["spec"]["priority"], patched["spec"].as_object().map(|spec| spec.len())), (&3.into(), Some(3)));
-    assert_eq!(send(&server, "PATCH", POD, "json-patch+json", &json!([])).reason(415), "UnsupportedMediaType");
+    assert_eq!(
+        (&patched["spec"]["priority"], patched["spec"].as_object().map(|spec| spec.len())),
+        (&3.into(), Some(3))
+    );
+    assert_eq!(
+        send(&server, "PATCH", POD, "json-patch+json", &json!([])).reason(415),
+        "UnsupportedMediaType"
+    );
     let dry = send(&server, "PATCH", &format!("{POD}?dryRun=All"), "merge-patch+json", &json!({}));
     assert_eq!(dry.reason(400), "BadRequest");
 }
@@ -130,7 +146,10 @@ fn what_is_deleted_is_gone_and_what_comes_after_is_another() {
     let wrong = json!({"preconditions": {"uid": "another"}});
     assert_eq!(send(&server, "DELETE", POD, "json", &wrong).reason(409), "Conflict");
     let status = send(&server, "DELETE", POD, "json", &Value::Null).expect(200);
-    assert_eq!((&status["status"], &status["details"]["uid"]), (&"Success".into(), &first["metadata"]["uid"]));
+    assert_eq!(
+        (&status["status"], &status["details"]["uid"]),
+        (&"Success".into(), &first["metadata"]["uid"])
+    );
     assert_eq!(send(&server, "DELETE", POD, "json", &Value::Null).reason(404), "NotFound");
     assert_eq!(get(&server, POD).reason(404), "NotFound");
     assert_eq!(send(&server, "PUT", POD, "json", &pod("default", "one", "n1")).reason(404), "NotFound");
@@ -144,16 +163,23 @@ fn what_cannot_be_is_refused() {
     let server = ApiServer::start();
     let path = "/api/v1/namespaces/default/pods";
     assert_eq!(send(&server, "PUT", path, "json", &json!({})).reason(405), "MethodNotAllowed");
-    assert_eq!(send(&server, "POST", "/api/v1/pods", "json", &pod("a", "b", "c")).reason(405), "MethodNotAllowed");
+    assert_eq!(
+        send(&server, "POST", "/api/v1/pods", "json", &pod("a", "b", "c")).reason(405),
+        "MethodNotAllowed"
+    );
     assert_eq!(send(&server, "POST", POD, "json", &pod("a", "b", "c")).reason(405), "MethodNotAllowed");
     assert_eq!(send(&server, "POST", path, "json", &lease("one", "a")).reason(400), "BadRequest");
     assert_eq!(send(&server, "POST", path, "json", &pod("other", "one", "n1")).reason(400), "BadRequest");
     assert_eq!(send(&server, "POST", path, "json", &json!([])).reason(400), "BadRequest");
-    assert_eq!(send(&server, "POST", path, "vnd.kubernetes.protobuf", &json!({})).reason(415), "UnsupportedMediaType");
+    assert_eq!(
+        send(&server, "POST", path, "vnd.kubernetes.protobuf", &json!({})).reason(415),
+        "UnsupportedMediaType"
+    );
     let mut versioned = pod("default", "one", "n1");
     versioned["metadata"]["resourceVersion"] = "7".into();
     assert_eq!(send(&server, "POST", path, "json", &versioned).reason(500), "InternalError");
-    for text in ["{apiVersion: v1, kind: Nothing, metadata: {name: x}}", "{apiVersion: v1, kind: Pod}", "[]"] {
+    for text in ["{apiVersion: v1, kind: Nothing, metadata: {name: x}}", "{apiVersion: v1, kind: Pod}", "[]"]
+    {
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| server.apply(text)));
         assert!(caught.is_err(), "{text}");
     }
