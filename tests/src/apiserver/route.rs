@@ -94,7 +94,7 @@ fn collection(shared: &Arc<Shared>, call: &Call, place: Place<'_>) -> Result<Res
             let watch = Watch::start(shared, place.id, options, shared.faults.gone_as_status())?;
             Ok(respond(200, Body::Watch(Events::new(watch))))
         }
-        Method::POST if kind.namespaced == !place.namespace.is_empty() => {
+        Method::POST if kind.namespaced != place.namespace.is_empty() => {
             write::create(shared, place, body(call)?)
         }
         _ => Err(Failure::not_allowed()),

@@ -35,8 +35,11 @@ const BATCH: usize = 256;
 
 /// A watch as a stream of chunks, each of whole events.
 pub(super) struct Events {
-    next: Pin<Box<dyn Future<Output = Option<(Watch, Bytes)>> + Send>>,
+    next: Pin<Box<dyn Future<Output = Next> + Send>>,
 }
+
+/// A chunk, and the watch that makes the one after it.
+type Next = Option<(Watch, Bytes)>;
 
 impl Events {
     pub(super) fn new(watch: Watch) -> Self {

@@ -10,7 +10,7 @@ mod writes;
 use serde_json::{Value, json};
 
 use super::{ApiServer, Crd};
-use client::{Answer, Watching, get, send, watch};
+use client::{get, send, watch};
 
 /// A pod of `app` on `node`.
 fn pod(namespace: &str, name: &str, node: &str) -> Value {
