@@ -48,10 +48,20 @@ pub(super) async fn follow(watched: &'static Watched, setting: Setting) -> Resul
             Some(resource) => resource,
             None => wait(watched, &setting).await?,
         };
-        follow_as(watched, &resource, &setting).await?;
-        // The kind itself is gone, and with it every object of it.
-        setting.tell(watched.kind, nothing()).await?;
+        match follow_as(watched, &resource, &setting).await? {
+            Ended::Gone => setting.tell(watched.kind, nothing()).await?,
+            Ended::Old => sleep(jittered(AGAIN[0])).await,
+        }
     }
+}
+
+/// Why a watch has ended.
+enum Ended {
+    /// The kind itself is gone, and with it every object of it.
+    Gone,
+    /// The server has forgotten where the watch stood and says so in a way that the library does not understand (410 as the
+    /// status of a watch that begins): it would ask the same for ever.
+    Old,
 }
 
 /// Waits until the server has the kind. Until then there is nothing of it.
@@ -73,24 +83,28 @@ async fn wait(watched: &'static Watched, setting: &Setting) -> Result<ApiResourc
             }
             Err(error) => setting.troubles.note(watched.kind, cause(&error)),
         }
-        // Agents that began together do not ask together for ever.
-        sleep(pause.mul_f64(0.8 + 0.4 * fastrand::f64())).await;
+        sleep(jittered(pause)).await;
         pause = (2 * pause).min(most);
     }
 }
 
-/// Until the server says that it does not have the kind.
+/// Agents that began together do not ask together for ever.
+fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(0.8 + 0.4 * fastrand::f64())
+}
+
+/// Until there is nothing to go on with.
 async fn follow_as(
     watched: &'static Watched,
     resource: &ApiResource,
     setting: &Setting,
-) -> Result<(), Unheard> {
+) -> Result<Ended, Unheard> {
     let api: Api<Raw> = Api::all_with(setting.client.clone(), resource);
     let config = watcher::Config::default().timeout(WATCH_SECONDS);
     let mut events = pin!(watcher(api, config).default_backoff().ready_chunks(BATCH));
     while let Some(events) = events.next().await {
         let mut news = Vec::with_capacity(events.len());
-        let mut missing = false;
+        let (mut missing, mut old) = (false, false);
         for event in events {
             match event {
                 Ok(event) => {
@@ -98,7 +112,8 @@ async fn follow_as(
                     news.push(setting.read(event, resource, watched.kind));
                 }
                 Err(error) => {
-                    missing |= is_missing(&error);
+                    missing |= status_of(&error) == Some(404);
+                    old |= status_of(&error) == Some(410);
                     setting.troubles.note(watched.kind, cause(&error));
                 }
             }
@@ -108,10 +123,14 @@ async fn follow_as(
         }
         // Believed only if discovery, asked by itself, says so too: a policy must not vanish by a stray answer.
         if missing && watched.optional && matches!(watched.find(&setting.client).await, Ok(None)) {
-            return Ok(());
+            return Ok(Ended::Gone);
+        }
+        if old {
+            return Ok(Ended::Old);
         }
     }
-    Ok(())
+    // The library's streams do not end; whoever lists anew misses nothing.
+    Ok(Ended::Old)
 }
 
 /// An empty list.
@@ -119,11 +138,12 @@ fn nothing() -> Vec<OfObject> {
     vec![OfObject::Begin, OfObject::End]
 }
 
-fn is_missing(error: &watcher::Error) -> bool {
+/// With which status a list or a watch was refused.
+fn status_of(error: &watcher::Error) -> Option<u16> {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status.code == 404,
-        _ => false,
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => Some(status.code),
+        _ => None,
     }
 }
 
