@@ -20,6 +20,7 @@ pub(super) struct Image {
     pub(super) digest: String,
 }
 
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
@@ -54,7 +55,7 @@ pub(super) fn image(layer: &[u8], machine: &str, name: &str) -> Result<Image> {
     // The first is what containerd goes by, the second what the others do.
     manifest["annotations"] =
         json!({ "io.containerd.image.name": name, "org.opencontainers.image.ref.name": name });
-    let index = json!({ "schemaVersion": 2, "manifests": [manifest] });
+    let index = json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": [manifest] });
     Ok(Image { tar: blobs.into_tar(&serde_json::to_vec(&index)?)?, digest })
 }
 
