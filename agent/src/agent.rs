@@ -1,7 +1,7 @@
 //! `egret agent`, put together.
 //!
 //! ```text
-//!  folder ──Texts──> Objects ──Picture──> Registry ──EndpointSpec──> State ──MapOp──> Datapath
+//!  source ──News───> Objects ──Picture──> Registry ──EndpointSpec──> State ──MapOp──> Datapath
 //!                                            └──place──> interface or cgroup ──attach──┘   │
 //!  sockets <──api── answers <── Keeper, the one task that owns all of it <──records── rings┘
 //! ```
@@ -9,6 +9,7 @@
 //! the same maps and puts its programs into the same links.
 
 mod answer;
+mod gather;
 mod keeper;
 #[doc(hidden)]
 pub mod measure;
@@ -26,15 +27,20 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use crate::api::server::Server;
-use crate::cli::{AgentArgs, UninstallArgs};
+use crate::cli::{self, AgentArgs, UninstallArgs};
 use crate::datapath;
 use crate::datapath::tc::{Method, Place, TcHook};
 use crate::exit::{self, Refusal};
 use crate::place::netns;
 use crate::sandbox::preflight;
 use crate::sandbox::signals::Signals;
+use crate::source::files::Files;
+use crate::source::k8s::K8s;
+use crate::source::{self, Source};
 use crate::tell;
+use gather::gather;
 use keeper::Keeper;
+use start::Ground;
 
 pub use objects::Checked;
 
@@ -43,18 +49,38 @@ pub fn run(args: &AgentArgs) -> Result<u8, Refusal> {
     let signals = Signals::block().map_err(|e| system("read signals", &e))?;
     let host = preflight::check(false)?;
     let _lock = Lock::take(&args.socket)?;
-    let mut keeper = Keeper::start(args, &host)?;
+    let mut told = source::start(open(args)?).map_err(|e| system("start the source", &e))?;
+    let ground = Ground::load(args, &host)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
     let runtime = runtime.map_err(|e| system("start the event loop", &e))?;
     let tasks = tokio::task::LocalSet::new();
     tasks.block_on(&runtime, async {
         let server = Server::listen(&args.socket);
         let server = server.map_err(|e| system(&format!("listen at {}", args.socket.display()), &e))?;
+        let Some(objects) = gather(&mut told, &ground, ending(&signals), &server).await? else {
+            return Ok(());
+        };
+        let mut keeper = Keeper::start(ground, told, objects)?;
         tell::line("ready");
         keeper.until(ending(&signals), &server).await.map_err(|e| system("wait for events", &e))
     })?;
     tell::line("ends; what is enforced stays enforced until `egret uninstall`");
     Ok(0)
+}
+
+fn open(args: &AgentArgs) -> Result<Box<dyn Source>, Refusal> {
+    match &args.source {
+        cli::Source::Folder(path) => {
+            let files = Files::open(path.clone()).map_err(|error| {
+                let cause = format!("dir:{}: {error}", path.display());
+                Refusal::new(exit::NO_INPUT, cause, "give a folder that can be read")
+            })?;
+            Ok(Box::new(files))
+        }
+        cli::Source::K8s => {
+            Ok(Box::new(K8s { kubeconfig: args.kubeconfig.clone(), trust: args.trust_annotations }))
+        }
+    }
 }
 
 /// The signals that end it; others are for commands that are run.

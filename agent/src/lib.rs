@@ -36,7 +36,7 @@ pub fn main() -> u8 {
     let work = || match &cli.command {
         cli::Command::Run(args) => run::run(args),
         cli::Command::Agent(args) => agent::run(args),
-        cli::Command::Status(view) => show::status(view),
+        cli::Command::Status(args) => show::status(args),
         cli::Command::Endpoint(command) => show::endpoint(command),
         cli::Command::Identity(command) => show::identity(command),
         cli::Command::Fqdn(command) => show::fqdn(command),

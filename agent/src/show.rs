@@ -11,15 +11,30 @@ use serde::de::DeserializeOwned;
 
 use crate::api::{self, Request, client};
 use crate::cli::{
-    BpfCommand, CacheCommand, EndpointCommand, Format, FqdnCommand, IdentityCommand, PolicyCommand, View,
+    BpfCommand, CacheCommand, EndpointCommand, Format, FqdnCommand, IdentityCommand, PolicyCommand, Probe,
+    StatusArgs, View,
 };
 use crate::exit::{self, Refusal};
 use table::Table;
 
 /// `egret status`: 0 when all is well, 69 when somebody should look.
-pub fn status(view: &View) -> Result<u8, Refusal> {
+pub fn status(args: &StatusArgs) -> Result<u8, Refusal> {
+    let view = &args.view;
+    if let Some(probe) = args.probe {
+        return Ok(self::probe(probe, view));
+    }
     let status: api::Status = show(view, &Request::Status, status_text)?;
     Ok(if status.problems.is_empty() { 0 } else { exit::UNAVAILABLE })
+}
+
+/// `egret status --probe`: 0 or 1. Something to look at, such as a bad policy, is no reason to restart an agent.
+fn probe(probe: Probe, view: &View) -> u8 {
+    let (line, good) = match client::ask::<api::Status>(&view.socket, &Request::Status) {
+        Ok(status) => (status.state.clone(), probe == Probe::Live || status.state != "starting"),
+        Err(refusal) => (refusal.to_string(), false),
+    };
+    print(&(line + "\n"));
+    u8::from(!good)
 }
 
 /// `egret endpoint`.

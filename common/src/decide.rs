@@ -32,6 +32,8 @@ pub trait Tables {
     }
     /// Entry of `SERVICES`.
     fn service(&self, key: &ServiceKey) -> Option<&Backends>;
+    /// Whether the address is one of the endpoint's own (`ADDRESSES`). Asked only for pods.
+    fn owns(&self, endpoint: EndpointId, addr: &Addr) -> bool;
     /// Hides a number from the optimiser, so that arithmetic is not turned into branches, nor a mask removed that
     /// the verifier needs. Only the BPF target has to do something.
     #[inline(always)]
@@ -122,6 +124,7 @@ struct Tally<'a> {
     /// See [`candidates`].
     candidates: u64,
     now: GrantTime,
+    endpoint: EndpointId,
     set: SetId,
     features: u32,
     port: u16,
@@ -154,7 +157,7 @@ impl Tally<'_> {
         let i = T::opaque(self.candidates as u32 & 15);
         self.candidates >>= 4;
         let (class, expired) = match i {
-            0 => return self.next_backend(),
+            0 => return self.next_backend(tables),
             1 => (zero, zero),
             2 => (tables.identity(&self.remote).unwrap_or(identity::WORLD), zero),
             3 => (tables.cidr_class(self.set, &self.remote).unwrap_or(ABSENT), zero),
@@ -175,9 +178,9 @@ impl Tally<'_> {
     }
 
     /// Where the destination is a Service: goes on to the next backend if the one before may be reached. Grants are not
-    /// asked: no name opens an address of the cluster.
+    /// asked: no name opens an address of the cluster. A pod cannot block itself (CASES K-A12).
     #[inline(always)]
-    fn next_backend(&mut self) -> bool {
+    fn next_backend<T: Tables>(&mut self, tables: &T) -> bool {
         let Some(backends) = self.backends else { return false };
         let (zero, begun) = (self.zero, self.begun as u32);
         if begun >= backends.count || (begun != 0 && self.outcome() & 3 != OUTCOME_ALLOW as u32) {
@@ -187,10 +190,12 @@ impl Tally<'_> {
         self.remote = backend.addr;
         self.port = backend.port as u16;
         self.begun = (begun + 1) as u8;
-        self.candidates = candidates(self.features, self.port, false).0;
+        let own = tables.owns(self.endpoint, &self.remote) as u32;
+        // No class is asked about itself.
+        self.candidates = candidates(self.features, self.port, false).0 & (own as u64).wrapping_sub(1);
         self.admin = !zero << 2;
         self.baseline = !zero << 2;
-        self.normal = zero;
+        self.normal = zero + own * OUTCOME_ALLOW as u32;
         true
     }
 
@@ -395,6 +400,7 @@ pub fn decide_what<T: Tables>(
         backends,
         candidates: list | zero as u64,
         now: if grants.is_some() { tables.grant_now() } else { zero },
+        endpoint: endpoint.id,
         set,
         features,
         port: what.port,

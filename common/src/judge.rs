@@ -35,8 +35,6 @@ pub trait State: Tables {
     fn insert_flow(&self, key: &FlowKey, value: &FlowValue) -> bool;
     /// Ports of a datagram's first fragment.
     fn fragment(&self, key: &FragmentKey) -> Option<FragmentPorts>;
-    /// Whether the address is one of the endpoint's own. Asked only for pods ([`ENDPOINT_POD`]).
-    fn owns(&self, endpoint: &Endpoint, addr: &Addr) -> bool;
     /// Remembers the ports of a first fragment.
     fn insert_fragment(&self, key: &FragmentKey, ports: &FragmentPorts);
     /// Jiffies now.
@@ -127,7 +125,7 @@ fn find<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) -> Next {
     }
     // Packets of known flows have the source that was checked when the flow began.
     let sends = endpoint.flags & ENDPOINT_POD != 0 && matches!(work.direction, Direction::Egress);
-    if sends && !state.owns(endpoint, &work.key.local) {
+    if sends && !state.owns(endpoint.id, &work.key.local) {
         work.judgement = Judgement::denied(endpoint, DropReason::InvalidSource);
         return Next::Done;
     }

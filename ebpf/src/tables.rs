@@ -10,8 +10,8 @@ use egret_common::{
     grant::{self, GrantTime},
     judge::{FlowSlot, State},
     maps::{
-        Backends, CONFIG_SERVICES, CidrKey, Endpoint, FlowKey, FlowValue, FragmentKey, FragmentPorts,
-        GrantKey, Grants, ResolverKey, RuleChunk, RuleKey, ServiceKey, SuffixClasses,
+        Backends, CONFIG_SERVICES, CidrKey, FlowKey, FlowValue, FragmentKey, FragmentPorts, GrantKey, Grants,
+        ResolverKey, RuleChunk, RuleKey, ServiceKey, SuffixClasses,
     },
     net::Addr,
 };
@@ -60,6 +60,12 @@ impl Tables for Maps {
     #[inline(always)]
     fn has_services(&self) -> bool {
         maps::CONFIG.load().flags & CONFIG_SERVICES != 0
+    }
+
+    #[inline(never)]
+    fn owns(&self, endpoint: u32, addr: &Addr) -> bool {
+        // SAFETY: copied at once.
+        unsafe { maps::ADDRESSES.get(addr) }.copied() == Some(endpoint)
     }
 
     #[inline(always)]
@@ -124,12 +130,6 @@ impl State for Maps {
     fn fragment(&self, key: &FragmentKey) -> Option<FragmentPorts> {
         // SAFETY: copied at once.
         unsafe { maps::FRAGMENTS.get(key) }.copied()
-    }
-
-    #[inline(never)]
-    fn owns(&self, endpoint: &Endpoint, addr: &Addr) -> bool {
-        // SAFETY: copied at once.
-        unsafe { maps::ADDRESSES.get(addr) }.copied() == Some(endpoint.id)
     }
 
     #[inline(always)]

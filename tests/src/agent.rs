@@ -10,6 +10,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
+use crate::apiserver::ApiServer;
 use crate::egret::binary;
 use crate::exec::{Cmd, Outcome, Place, Running};
 use crate::netns::World;
@@ -27,6 +28,8 @@ pub struct Agent {
     dir: PathBuf,
     pins: PathBuf,
     args: Vec<String>,
+    /// Of `--source`; empty: the folder.
+    source: Vec<String>,
     running: Option<Running>,
 }
 
@@ -39,7 +42,23 @@ impl Agent {
         let dir = world.dir().join(format!("agent-{number}"));
         fs::create_dir_all(dir.join("objects")).expect("a folder");
         let pins = Path::new(egret::datapath::ROOT).join(format!("agent-{}-{number}", std::process::id()));
-        Self { place: world.place(ns), dir, pins, args: Vec::new(), running: None }
+        Self { place: world.place(ns), dir, pins, args: Vec::new(), source: Vec::new(), running: None }
+    }
+
+    /// Asks an API server instead of the folder.
+    #[must_use]
+    pub fn of(mut self, api: &ApiServer) -> Self {
+        let file = self.dir.join("kubeconfig");
+        fs::write(&file, api.kubeconfig()).expect("written");
+        self.source = ["k8s".into(), "--kubeconfig".into(), file.display().to_string()].into();
+        self
+    }
+
+    /// Started at another place, such as in a cgroup.
+    #[must_use]
+    pub fn at(mut self, place: Place) -> Self {
+        self.place = place;
+        self
     }
 
     /// With further arguments.
@@ -98,18 +117,33 @@ impl Agent {
         self.json(&["status"])["revision"].as_u64().expect("a number")
     }
 
-    /// Starts it, and waits until it answers.
+    /// Starts it, and waits until it is ready.
     pub fn start(&mut self) {
-        let running = self.place.spawn(&self.command());
-        let answered = wait::until(wait::patient(START), || {
-            assert!(!running.ends_within(Duration::ZERO), "it ended: {}", running.stderr_so_far());
-            self.ask(&["status", "-o", "json"])
-                .code
-                .filter(|code| matches!(code, 0 | 69))
-                .and_then(|_| running.stderr_so_far().contains("egret: ready").then_some(()))
+        self.begin();
+        self.expect_probe("ready", true);
+    }
+
+    /// Starts it, and waits until it answers, whatever that is.
+    pub fn begin(&mut self) {
+        self.running = Some(self.place.spawn(&self.command()));
+        self.expect_probe("live", true);
+    }
+
+    /// What `egret status --probe` says.
+    pub fn probe(&self, probe: &str) -> bool {
+        let outcome = self.ask(&["status", "--probe", probe]);
+        assert!(matches!(outcome.code, Some(0 | 1)), "{outcome:#?}");
+        outcome.success()
+    }
+
+    /// Waits until a probe says so.
+    #[track_caller]
+    pub fn expect_probe(&self, probe: &str, want: bool) {
+        let said = wait::until(wait::patient(START), || {
+            assert!(!self.process().ends_within(Duration::ZERO), "it ended: {}", self.said());
+            (self.probe(probe) == want).then_some(())
         });
-        assert!(answered.is_some(), "no answer: {}", running.stderr_so_far());
-        self.running = Some(running);
+        assert!(said.is_some(), "{probe} is not {want}: {}", self.said());
     }
 
     /// Runs it where it is expected to end by itself.
@@ -199,10 +233,13 @@ impl Agent {
         let objects = format!("dir:{}", self.dir.join("objects").display());
         let (socket, pins) = (self.socket().display().to_string(), self.pins.display().to_string());
         let program = binary().display().to_string();
-        let fixed = ["agent", "--source", &objects, "--socket", &socket, "--pins", &pins, "--node", "n1"];
-        let argv: Vec<&str> =
-            [program.as_str()].into_iter().chain(fixed).chain(self.args.iter().map(String::as_str)).collect();
-        Cmd::new(argv)
+        let fixed = ["agent", "--socket", &socket, "--pins", &pins, "--node", "n1", "--source"];
+        let source: Vec<&str> = match self.source.is_empty() {
+            true => vec![&objects],
+            false => self.source.iter().map(String::as_str).collect(),
+        };
+        let more = self.args.iter().map(String::as_str);
+        Cmd::new([program.as_str()].into_iter().chain(fixed).chain(source).chain(more))
     }
 }
 

@@ -257,6 +257,10 @@ impl Tables for Model {
         self.view().trusted_resolver(addr, port)
     }
 
+    fn owns(&self, endpoint: EndpointId, addr: &Addr) -> bool {
+        self.desired.addresses.get(addr) == Some(&endpoint)
+    }
+
     fn service(&self, key: &ServiceKey) -> Option<&Backends> {
         self.desired.services.get(key)
     }
@@ -294,10 +298,6 @@ impl State for Model {
 
     fn fragment(&self, key: &FragmentKey) -> Option<FragmentPorts> {
         self.fragments.borrow().get(key).copied()
-    }
-
-    fn owns(&self, endpoint: &Endpoint, addr: &Addr) -> bool {
-        self.desired.addresses.get(addr) == Some(&endpoint.id)
     }
 
     fn insert_fragment(&self, key: &FragmentKey, ports: &FragmentPorts) {

@@ -55,7 +55,7 @@ struct World {
 }
 
 #[test]
-fn p_a05_k_a06_w_a12_r_a01_packets_at_a_pods_interface() {
+fn p_a05_k_a06_k_a12_w_a12_r_a01_packets_at_a_pods_interface() {
     let state = Setup::named("policies").state();
     let mut arena = Arena::load_pods(
         state.config_flags() | CONFIG_EVENTS | CONFIG_SERVICES,
@@ -290,6 +290,12 @@ fn r_a01_a_service_is_judged_by_its_backends(world: &mut World) {
         ("10.96.0.4", (backends(&[("198.51.100.1", 443), open]), DROP)),
         ("10.96.0.5", (backends(&[]), DROP)),
         ("10.96.0.6", (backends(&[open; 8]), PASS)),
+        // K-A12: a pod cannot block itself, whatever stands before and after.
+        ("10.96.0.7", (backends(&[(POD_V4, 8080)]), PASS)),
+        ("10.96.0.8", (backends(&[(POD_V4, 8080), open]), PASS)),
+        ("10.96.0.9", (backends(&[open, (POD_V4, 8080)]), PASS)),
+        ("10.96.0.10", (backends(&[(POD_V4, 8080), ("192.0.2.71", 444)]), DROP)),
+        ("10.96.0.11", (backends(&[("192.0.2.71", 444), (POD_V4, 8080)]), DROP)),
     ]);
     let mut desired = with_flags(&world.desired, ENDPOINT_POD | ENDPOINT_SERVICES);
     for (vip, (value, _)) in &cases {
@@ -300,7 +306,7 @@ fn r_a01_a_service_is_judged_by_its_backends(world: &mut World) {
     for (vip, (_, wanted)) in &cases {
         assert_eq!(world.sent(&syn(POD_V4, vip, 80)), *wanted, "{vip}");
     }
-    assert_eq!(world.count(DropReason::ServiceBackendDenied), before + 3);
+    assert_eq!(world.count(DropReason::ServiceBackendDenied), before + 5);
     assert_eq!(world.sent(&syn(POD_V4, "10.96.0.1", 81)), DROP, "a port that the Service does not have");
     let mut without = with_flags(&world.desired, ENDPOINT_POD | ENDPOINT_QUERY_FILTER);
     without.services.clear();

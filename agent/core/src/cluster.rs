@@ -1,8 +1,8 @@
 //! The cluster as this node knows it: objects in, and who owns which address out.
 //!
 //! ```text
-//!  YAML ──read──> Contents ──Source──> [Change] ──Cluster::apply──> objects ──resolve──> Resolved ──> compile
-//!                                                                        └──advise──> warnings
+//!  files ──read──> Contents ──Source─┬─> [Change] ──Cluster::apply──> objects ──resolve──> Resolved ──> compile
+//!  API ──Document──> Contents ──Feed──┘                                  └──advise──> warnings
 //! ```
 //! Owns: the objects in force and what follows from them: identities of addresses, services with their backends, the
 //! pods of this node with their policies. Must not know: where objects come from, map entries, interfaces.
@@ -14,6 +14,8 @@
 mod addresses;
 mod advise;
 mod asked;
+mod document;
+mod feed;
 mod ground;
 mod object;
 mod profiles;
@@ -28,6 +30,8 @@ use std::{
     sync::Arc,
 };
 
+pub use document::Document;
+pub use feed::{Feed, News};
 pub use object::{
     Body, CidrGroup, EndpointSlice, Key, Kind, Node, Object, Phase, Pod, Service, ServicePort, TargetPort,
 };

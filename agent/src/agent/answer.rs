@@ -15,7 +15,6 @@ use serde::Serialize;
 use super::keeper::Keeper;
 use super::registry::Entry;
 use crate::api::{self, Answer, Request};
-use crate::datapath::tc::Method;
 use crate::learn::{ip, now};
 use crate::run::report::rfc3339;
 
@@ -60,13 +59,13 @@ impl Keeper {
             version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
             node: self.setting.node.clone(),
-            source: self.setting.source.clone(),
+            source: self.told.name.clone(),
             started: rfc3339(self.setting.started),
-            datapath: if self.setting.method == Method::Tcx { "tcx" } else { "clsact" }.into(),
+            datapath: self.setting.method.to_string(),
             startup: self.startup(),
             unknown_drops: self.datapath.counters(0).iter().map(|row| row.packets).sum(),
             adopted: self.setting.adopted,
-            mode: if self.setting.flags & ENDPOINT_AUDIT != 0 { "audit" } else { "enforce" }.into(),
+            mode: self.setting.mode().into(),
             endpoints_ready: self.registry.iter().filter(held).count(),
             endpoints: self.registry.iter().count(),
             identities: self.objects.labels(&self.picture).count(),
@@ -88,7 +87,7 @@ impl Keeper {
 
     /// What stands between the newest objects and what is in force.
     fn obstacles(&self) -> Vec<String> {
-        self.unreadable.iter().chain(&self.refused).chain(&self.incomplete).cloned().collect()
+        self.trouble.iter().chain(&self.refused).chain(&self.incomplete).cloned().collect()
     }
 
     fn all_problems(&self) -> Vec<String> {
@@ -226,7 +225,7 @@ impl Keeper {
     }
 }
 
-fn value(of: impl Serialize) -> Answer {
+pub(super) fn value(of: impl Serialize) -> Answer {
     match serde_json::to_value(of) {
         Ok(value) => Answer::Ok(value),
         Err(error) => Answer::Error(error.to_string()),

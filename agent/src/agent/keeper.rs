@@ -12,12 +12,13 @@ use std::time::{Duration, SystemTime};
 use egret_common::event::FlowEvent;
 use egret_common::grant::{self, ticks_of_secs};
 use egret_common::ids::EndpointId;
+use egret_common::maps::ENDPOINT_AUDIT;
 use egret_core::dns::lifetime::Lifetime;
 use egret_core::names::Name;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 
 use super::objects::{Objects, Picture};
 use super::registry::Registry;
@@ -29,16 +30,14 @@ use crate::datapath::tc::Method;
 use crate::datapath::{Datapath, DnsRecord, Ring};
 use crate::host;
 use crate::learn::{Effects, Learner, now};
+use crate::netlink::Subscription;
 use crate::place::Host;
 use crate::sandbox::cgroup::Hierarchy;
-use crate::source::events::Events;
-use crate::source::folder::Folder;
+use crate::source::{News, Told};
 use crate::tell;
 
 /// How often records are read that nobody waits for.
 const DRAIN: Duration = Duration::from_millis(10);
-/// How often the source is looked at, whether it tells of a change or not.
-const SOURCE: Duration = Duration::from_millis(500);
 /// How often pods are looked for that were not found, and interfaces that may be gone.
 const LOOK: Duration = Duration::from_millis(250);
 /// How often grants that end soon are looked at, and whether there is room for more.
@@ -54,7 +53,9 @@ const VERIFY: Duration = Duration::from_secs(5);
 /// For so long after its end a grant stays, to explain denials ("expired N s ago").
 const REMEMBER: u32 = 600;
 /// Requests that wait.
-const REQUESTS: usize = 16;
+pub(super) const REQUESTS: usize = 16;
+/// News that are taken in before what follows from them is put in force at most.
+const NEWS: usize = 256;
 /// Problems that are kept apart.
 const PROBLEMS: usize = 64;
 
@@ -62,7 +63,6 @@ const PROBLEMS: usize = 64;
 #[derive(Debug, Clone)]
 pub(super) struct Setting {
     pub(super) node: String,
-    pub(super) source: String,
     /// `ENDPOINT_*` bits that every endpoint has.
     pub(super) flags: u32,
     pub(super) lifetime: Lifetime,
@@ -80,8 +80,25 @@ pub(super) struct Setting {
     pub(super) startup: StartupMode,
     /// `--kubepods`, below the cgroup2 mount.
     pub(super) kubepods: Option<PathBuf>,
+    /// The pod that this process runs in.
+    pub(super) own_pod: Option<OwnPod>,
     pub(super) started: SystemTime,
     pub(super) adopted: bool,
+}
+
+impl Setting {
+    /// Whether anything is held back, for display.
+    pub(super) fn mode(&self) -> &'static str {
+        if self.flags & ENDPOINT_AUDIT != 0 { "audit" } else { "enforce" }
+    }
+}
+
+/// The pod that this process runs in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct OwnPod {
+    pub(super) uid: String,
+    /// Id of its cgroup.
+    pub(super) cgroup: u64,
 }
 
 /// The task.
@@ -92,8 +109,9 @@ pub(super) struct Keeper {
     pub(super) dns: Ring<DnsRecord<'static>>,
     pub(super) flows: Ring<FlowEvent>,
     pub(super) learner: Learner,
-    pub(super) folder: Folder,
-    pub(super) events: Events,
+    pub(super) told: Told,
+    /// That interfaces of this host change; `None`: they are only looked for now and then.
+    pub(super) links: Option<Subscription>,
     /// When pods are looked for again that were not found.
     pub(super) search: Search,
     pub(super) objects: Objects,
@@ -113,7 +131,11 @@ pub(super) struct Keeper {
     /// What stands in the way of the newest objects, until it is mended.
     pub(super) refused: Option<String>,
     /// The same of the source.
-    pub(super) unreadable: Option<String>,
+    pub(super) trouble: Option<String>,
+    /// Objects have changed, and what follows is not in force yet.
+    pub(super) pending: bool,
+    /// Until then the objects are let be: of all time, this takes half at most.
+    pub(super) rest: Instant,
     /// The same of the kernel's maps, which did not take all.
     pub(super) incomplete: Option<String>,
     /// What is in force above all pods.
@@ -143,6 +165,12 @@ impl Keeper {
                     // Who asked may have gone.
                     let _ = reply.send(self.answer(&request));
                 }
+                news = self.told.news.recv() => match news {
+                    Some(news) => self.take(news),
+                    // Without it nothing new would ever be enforced; whoever starts agents shall start another.
+                    None => return Err(io::Error::other("the source has ended")),
+                },
+                () = sleep_until(self.rest), if self.pending => self.settle(),
                 task = timers.next() => self.perform_task(task),
             }
         }
@@ -156,15 +184,12 @@ impl Keeper {
             Task::Drain => {
                 self.read_dns();
                 self.read_flows();
-                if self.events.files() {
-                    self.read_source();
-                }
-                if self.events.links() {
+                // An error is a full queue: anything may have changed.
+                if self.links.as_ref().is_some_and(|links| links.drain().unwrap_or(true)) {
                     self.search = Search::default();
                     self.look();
                 }
             }
-            Task::Source => self.read_source(),
             Task::Look => self.look(),
             Task::Keep => {
                 if self.setting.keep_in_use {
@@ -197,16 +222,30 @@ impl Keeper {
         self.perform(&Effects { ops, grants: Vec::new() });
     }
 
-    fn read_source(&mut self) {
-        match self.folder.look() {
-            Ok(None) => self.unreadable = None,
-            Ok(Some(texts)) => {
-                self.unreadable = None;
-                self.objects.read(&texts);
-                self.reconcile();
+    /// Takes news in, and those that wait behind them.
+    fn take(&mut self, news: News) {
+        let mut next = Some(news);
+        for _ in 0..NEWS {
+            let Some(news) = next else { break };
+            match news {
+                News::Texts(texts) => self.pending |= self.objects.read(&texts),
+                News::Objects(news) => self.pending |= self.objects.take(news),
+                News::Trouble(trouble) => self.trouble = trouble,
             }
-            Err(error) => self.unreadable = Some(format!("{}: {error}", self.setting.source)),
+            next = self.told.news.try_recv().ok();
         }
+        if self.pending && Instant::now() >= self.rest {
+            self.settle();
+        }
+    }
+
+    /// Puts in force what follows from the objects; then rests for as long as that took.
+    fn settle(&mut self) {
+        let begin = Instant::now();
+        self.pending = false;
+        self.reconcile();
+        let end = Instant::now();
+        self.rest = end + (end - begin);
     }
 
     fn read_addresses(&mut self) {
@@ -269,7 +308,6 @@ impl Search {
 #[derive(Debug, Clone, Copy)]
 enum Task {
     Drain,
-    Source,
     Look,
     Keep,
     Addresses,
@@ -278,13 +316,12 @@ enum Task {
     Verify,
 }
 
-struct Timers([(Task, Interval); 8]);
+struct Timers([(Task, Interval); 7]);
 
 impl Timers {
     fn new() -> Self {
         let all = [
             (Task::Drain, DRAIN),
-            (Task::Source, SOURCE),
             (Task::Look, LOOK),
             (Task::Keep, KEEP),
             (Task::Addresses, ADDRESSES),

@@ -76,6 +76,7 @@ impl Course {
         most: u32,
         memory: PathBuf,
     ) -> (Self, Vec<MapOp>) {
+        let files = files.into_iter().map(|(path, text)| (path, text.into())).collect();
         let texts = Texts { files, ..Texts::default() };
         let mut objects = Objects::default();
         let picture = objects.picture(node, &BTreeMap::new());
@@ -91,7 +92,7 @@ impl Course {
 
     /// A file has another text now.
     pub fn change(&mut self, path: &Path, text: &str) -> Change {
-        self.texts.files.insert(path.to_owned(), text.to_owned());
+        self.texts.files.insert(path.to_owned(), text.into());
         self.follow()
     }
 
@@ -133,7 +134,6 @@ fn setting(node: &str) -> Setting {
     let hierarchy = Hierarchy::find().expect("cgroup v2");
     Setting {
         node: node.to_owned(),
-        source: String::new(),
         flags: 0,
         lifetime: Lifetime::default(),
         keep_in_use: true,
@@ -145,6 +145,7 @@ fn setting(node: &str) -> Setting {
         hierarchy,
         startup: StartupMode::Allow,
         kubepods: None,
+        own_pod: None,
         started: SystemTime::now(),
         adopted: false,
     }

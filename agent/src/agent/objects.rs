@@ -12,7 +12,7 @@ use egret_common::maps::{
     ENDPOINT_SERVICES, ServiceKey,
 };
 use egret_common::net::Direction;
-use egret_core::cluster::{Cluster, LocalPod, Resolved, ServiceEntry, Source};
+use egret_core::cluster::{Cluster, Feed, Kind, LocalPod, News, Resolved, ServiceEntry, Source};
 use egret_core::compile::{EndpointSpec, NamesAsk, World, addr};
 use egret_core::dns::lifetime::Lifetime;
 use egret_core::identity::{IdentityBook, Profile};
@@ -22,7 +22,7 @@ use egret_core::policy::{Peers, Policies, Policy, Rule, Severity, Subject, Tier}
 use egret_core::state::Wiring;
 use egret_core::tuning::{Lifetimes, Tuning};
 
-use super::keeper::Setting;
+use super::keeper::{OwnPod, Setting};
 use super::registry::{Entry, Registry};
 use crate::api;
 use crate::source::folder::Texts;
@@ -53,6 +53,8 @@ pub(super) struct Picture {
     pub(super) local: Vec<Local>,
     /// What the compiler asks.
     resolved: Resolved,
+    /// The pod that this process runs in, if some policy selects it.
+    spared: Option<String>,
     /// What there is to tell, once somebody has asked.
     told: OnceCell<Vec<String>>,
 }
@@ -61,28 +63,48 @@ pub(super) struct Picture {
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     source: Source,
+    feed: Feed,
     cluster: Cluster,
     book: IdentityBook,
     unreadable: Vec<String>,
 }
 
 impl Objects {
-    /// Takes the texts of a source in.
-    pub(super) fn read(&mut self, texts: &Texts) {
+    /// Takes files in; says whether anything may be different now.
+    pub(super) fn read(&mut self, texts: &Texts) -> bool {
         let files: Vec<(String, &str)> =
-            texts.files.iter().map(|(path, text)| (path.display().to_string(), text.as_str())).collect();
+            texts.files.iter().map(|(path, text)| (path.display().to_string(), &**text)).collect();
         for change in self.source.sync(files.iter().map(|(path, text)| (path.as_str(), *text))) {
             self.cluster.apply(change);
         }
         let unreadable = texts.errors.iter();
         self.unreadable = unreadable.map(|(path, why)| format!("{}: error: {why}", path.display())).collect();
+        // What there is to tell is different in any case.
+        true
+    }
+
+    /// Takes in what happened to objects; says whether anything is different now.
+    pub(super) fn take(&mut self, news: Vec<(Kind, News)>) -> bool {
+        let mut different = false;
+        for (kind, news) in news {
+            for change in self.feed.take(kind, news) {
+                different |= self.cluster.apply(change);
+            }
+        }
+        different | self.feed.take_retold()
+    }
+
+    /// The kinds among these of which not everything was told yet.
+    pub(super) fn missing(&self, kinds: &[Kind]) -> Vec<Kind> {
+        kinds.iter().copied().filter(|kind| !self.feed.is_complete(*kind)).collect()
     }
 
     /// What follows, on the node called `node`, which has these addresses.
     pub(super) fn picture(&mut self, node: &str, own: &BTreeMap<IpAddr, u32>) -> Picture {
         self.cluster.set_own_addresses(own.keys().copied());
         let resolved = self.cluster.resolve(node, &mut self.book);
-        Picture { local: resolved.local.iter().map(Local::from).collect(), resolved, told: OnceCell::new() }
+        let local = resolved.local.iter().map(Local::from).collect();
+        Picture { local, resolved, spared: None, told: OnceCell::new() }
     }
 
     /// What there is to tell about the objects that the picture is of. Nobody waits for it when an object changes: it is
@@ -91,7 +113,14 @@ impl Objects {
         picture.told.get_or_init(|| {
             let mut told = self.unreadable.clone();
             told.extend(self.source.diagnostics().into_iter().map(|(path, d)| format!("{path}: {d}")));
+            told.extend(self.feed.diagnostics().map(|(_, d)| d.to_string()));
             told.extend(picture.resolved.notes.iter().map(ToString::to_string));
+            let spared = picture.spared.iter();
+            told.extend(
+                spared.map(|pod| {
+                    format!("warning: Pod/{pod}: is the agent itself: no policy is enforced on it")
+                }),
+            );
             told.extend(self.cluster.advise(&picture.resolved).iter().map(ToString::to_string));
             told
         })
@@ -162,6 +191,17 @@ impl From<&LocalPod> for Local {
 }
 
 impl Picture {
+    /// Enforces nothing on the pod that this process runs in: whoever cuts the agent off from the API server can never be
+    /// told to let it through again (CASES L-A04).
+    pub(super) fn sparing(mut self, own: Option<&OwnPod>) -> Self {
+        let own = self.local.iter_mut().filter(|pod| own.is_some_and(|own| pod.uid == own.uid));
+        for pod in own.filter(|pod| !pod.policies.is_empty()) {
+            pod.policies = Policies::default();
+            self.spared = Some(pod.name.clone());
+        }
+        self
+    }
+
     /// What all endpoints share.
     pub(super) fn world(&self, setting: &Setting) -> World {
         World {
@@ -263,6 +303,7 @@ impl Checked {
     #[must_use]
     pub fn new(files: BTreeMap<PathBuf, String>) -> Self {
         let mut objects = Objects::default();
+        let files = files.into_iter().map(|(path, text)| (path, text.into())).collect();
         objects.read(&Texts { files, errors: BTreeMap::new() });
         let picture = objects.picture("", &BTreeMap::new());
         let policies = objects.policies().map(|policy| objects.describe(policy)).collect();

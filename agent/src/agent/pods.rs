@@ -19,7 +19,8 @@ use crate::tell;
 impl Keeper {
     /// Puts what the objects say now in force. What cannot be put into the maps leaves the last state in force.
     pub(super) fn reconcile(&mut self) {
-        self.picture = self.objects.picture(&self.setting.node, &self.own);
+        let picture = self.objects.picture(&self.setting.node, &self.own);
+        self.picture = picture.sparing(self.setting.own_pod.as_ref());
         let gone = self.registry.update(&self.picture.local);
         self.release(&gone);
         self.find();

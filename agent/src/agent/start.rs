@@ -1,9 +1,12 @@
 //! How the agent begins: with empty maps, or with those that an earlier one left.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::MetadataExt;
 use std::time::SystemTime;
 
+use egret_common::ids::EndpointId;
 use egret_common::maps::{
     CONFIG_EVENTS, CONFIG_SERVICES, CONFIG_SLOW_PATTERNS, ENDPOINT_AUDIT, ENDPOINT_DNS_NXDOMAIN,
     ENDPOINT_KEEP, ENDPOINT_REJECT,
@@ -15,42 +18,79 @@ use egret_core::dns::lifetime::Lifetime;
 use egret_core::policy::DNS_PORT;
 use egret_core::state::{Saved, State, Wiring};
 
-use super::keeper::{Keeper, Search, Setting};
+use tokio::time::Instant;
+
+use super::keeper::{Keeper, OwnPod, Search, Setting};
 use super::objects::Objects;
 use super::registry::Registry;
 use super::saved::{Memory, MemoryFile};
 use super::startup::Guard;
 use super::{memory_path, system};
-use crate::cli::{AgentArgs, DnsReject, Established, OnDeny, Source};
+use crate::cli::{AgentArgs, DnsReject, Established, OnDeny};
 use crate::datapath::tc::Method;
 use crate::datapath::{Datapath, LoadError, Options, Sizes};
 use crate::exit::{self, Refusal};
 use crate::host;
 use crate::learn::Learner;
+use crate::netlink::Subscription;
 use crate::place::Host;
 use crate::resolvers;
 use crate::sandbox::preflight::Preflight;
-use crate::source::events::Events;
-use crate::source::folder::Folder;
+use crate::source::Told;
 use crate::tell;
 
 /// Events per second, reason and CPU.
 const EVENTS: u32 = 100;
+/// No endpoint: of a cgroup, it is known, and nothing is judged there.
+const NOBODY: EndpointId = 0;
 /// Pods of the kubelet's systemd driver stand below two slices.
 const POD_LEVEL: u32 = 3;
 /// Where NodeLocal DNSCache answers on every node (CASES R-A03).
 const NODE_LOCAL_DNS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(169, 254, 20, 10)), DNS_PORT);
 
-impl Keeper {
-    /// Loads or adopts, reads the source for the first time, and puts that in force.
-    pub(super) fn start(args: &AgentArgs, host: &Preflight) -> Result<Self, Refusal> {
+/// What can be had before anything is known of the cluster: the kernel's maps, with what an earlier agent left there in
+/// force.
+#[derive(Debug)]
+pub(super) struct Ground {
+    setting: Setting,
+    datapath: Datapath,
+    content: Desired,
+    memory: MemoryFile,
+}
+
+impl Ground {
+    /// Loads or adopts.
+    pub(super) fn load(args: &AgentArgs, host: &Preflight) -> Result<Self, Refusal> {
         let memory = MemoryFile::new(args.state.clone().unwrap_or_else(|| memory_path(&args.socket)));
-        let (datapath, content) = load(args)?;
+        let (mut datapath, content) = load(args)?;
+        let mut setting = setting(args, host, content != Desired::default())?;
+        let pods = setting.host.pods();
+        if let Some((uid, cgroup)) = Host::own_pod(&pods) {
+            let failed = |error| system(&format!("look at {}", cgroup.display()), &error);
+            let id = fs::metadata(cgroup).map_err(failed)?.ino();
+            setting.own_pod = Some(OwnPod { uid: uid.to_owned(), cgroup: id });
+            // What an earlier agent left above all pods shall not cut this one off from the API server.
+            if datapath.bound_cgroups().iter().all(|(bound, _)| *bound != id)
+                && let Err(error) = datapath.bind_cgroup(cgroup, NOBODY)
+            {
+                tell::line(format_args!("warning: {error}"));
+            }
+        }
+        Ok(Self { setting, datapath, content, memory })
+    }
+
+    /// As an answer while nothing more is known.
+    pub(super) fn setting(&self) -> &Setting {
+        &self.setting
+    }
+}
+
+impl Keeper {
+    /// Puts in force what was told.
+    pub(super) fn start(ground: Ground, told: Told, objects: Objects) -> Result<Self, Refusal> {
+        let Ground { setting, datapath, content, memory } = ground;
         let earlier = memory.read().filter(|_| content != Desired::default());
-        let setting = setting(args, host, content != Desired::default())?;
-        let Source::Folder(path) = &args.source;
-        let mut keeper =
-            Parts { setting, datapath, earlier, memory, folder: Folder::new(path.clone()) }.put_together()?;
+        let mut keeper = Parts { setting, datapath, earlier, memory, told, objects }.put_together()?;
         keeper.begin(&content)?;
         Ok(keeper)
     }
@@ -79,7 +119,10 @@ impl Keeper {
             self.datapath.purge(&|id| !known.contains(&id), &gone);
         }
         self.datapath.sweep_interfaces();
-        for (cgroup, _) in self.datapath.bound_cgroups().into_iter().filter(|(_, id)| !known.contains(id)) {
+        let own = self.setting.own_pod.as_ref().map(|own| own.cgroup);
+        let own: BTreeSet<u64> = own.into_iter().collect();
+        let bound = self.datapath.bound_cgroups().into_iter();
+        for (cgroup, _) in bound.filter(|(cgroup, id)| !known.contains(id) && !own.contains(cgroup)) {
             // The cgroup may be gone.
             let _ = self.datapath.release_cgroup(cgroup);
         }
@@ -94,29 +137,19 @@ struct Parts {
     datapath: Datapath,
     earlier: Option<Memory>,
     memory: MemoryFile,
-    folder: Folder,
+    told: Told,
+    objects: Objects,
 }
 
 impl Parts {
     fn put_together(self) -> Result<Keeper, Refusal> {
-        let Self { setting, mut datapath, earlier, memory, mut folder } = self;
+        let Self { setting, mut datapath, earlier, memory, told, mut objects } = self;
         let numbers = earlier.as_ref().map(Memory::numbers).unwrap_or_default();
-        let mut objects = Objects::default();
         if let Some(earlier) = &earlier {
             earlier.restore(objects.identities_mut());
         }
-        // Before the first look, so that nothing falls between.
-        let events = Events::of(folder.path());
-        let texts = folder.look().map_err(|error| {
-            Refusal::new(
-                exit::NO_INPUT,
-                format!("{}: {error}", setting.source),
-                "give a folder that can be read",
-            )
-        })?;
-        objects.read(&texts.unwrap_or_default());
         let own = host::addresses();
-        let picture = objects.picture(&setting.node, &own);
+        let picture = objects.picture(&setting.node, &own).sparing(setting.own_pod.as_ref());
         let mut registry = Registry::new(Sizes::node().endpoints, numbers);
         registry.update(&picture.local);
         let last_set = datapath.last_set(&datapath.content());
@@ -130,9 +163,9 @@ impl Parts {
             dns,
             flows,
             learner,
-            events,
+            told,
+            links: Subscription::to_links().ok(),
             search: Search::default(),
-            folder,
             objects,
             picture,
             registry,
@@ -143,7 +176,9 @@ impl Parts {
             revision: 1,
             problems: Default::default(),
             refused: None,
-            unreadable: None,
+            trouble: None,
+            pending: false,
+            rest: Instant::now(),
             incomplete: None,
             guard: Guard::default(),
         };
@@ -215,7 +250,6 @@ fn load(args: &AgentArgs) -> Result<(Datapath, Desired), Refusal> {
 }
 
 fn setting(args: &AgentArgs, host: &Preflight, adopted: bool) -> Result<Setting, Refusal> {
-    let Source::Folder(path) = &args.source;
     let mut host_resolvers = resolvers::read();
     host_resolvers.servers.insert(NODE_LOCAL_DNS);
     let mut flags = if args.audit { ENDPOINT_AUDIT } else { 0 };
@@ -230,7 +264,6 @@ fn setting(args: &AgentArgs, host: &Preflight, adopted: bool) -> Result<Setting,
     };
     Ok(Setting {
         node,
-        source: format!("dir:{}", path.display()),
         flags,
         lifetime: args.names.lifetimes().unwrap_or_default().or(Lifetime::default()),
         keep_in_use: args.names.keep_in_use,
@@ -242,6 +275,7 @@ fn setting(args: &AgentArgs, host: &Preflight, adopted: bool) -> Result<Setting,
         hierarchy: host.hierarchy.clone(),
         startup: args.startup,
         kubepods: args.kubepods.as_ref().map(|path| path.strip_prefix("/").unwrap_or(path).to_owned()),
+        own_pod: None,
         started: SystemTime::now(),
         adopted,
     })

@@ -57,7 +57,7 @@ pub enum Answer {
 /// How the agent is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// `ok`, or `degraded` when there is something in `problems`.
+    /// `ok`, `degraded` when there is something in `problems`, or `starting`: what an earlier agent left is in force.
     pub state: String,
     /// Its version.
     pub version: String,

@@ -27,9 +27,18 @@ SIGTERM ends the agent and leaves everything in force; the next agent goes on. `
 #[derive(Debug, Clone, Args)]
 #[command(after_help = NOTES)]
 pub struct AgentArgs {
-    /// Where pods, namespaces, services, nodes and policies come from: a folder of Kubernetes YAML, watched
-    #[arg(long, value_name = "dir:PATH", value_parser = parse_source)]
+    /// Where pods, namespaces, services, nodes and policies come from: a folder of Kubernetes YAML, watched, or an API
+    /// server
+    #[arg(long, value_name = "dir:PATH|k8s", value_parser = parse_source)]
     pub source: Source,
+    /// Where that API server is, and as whom to ask it; default: $KUBECONFIG, ~/.kube/config, or the service account of
+    /// the pod that this runs in
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Let annotations of pods on an API server overrule the options; otherwise egret.dev/reject alone counts there,
+    /// since whoever may make a pod writes its annotations
+    #[arg(long, help_heading = "Policy")]
+    pub trust_annotations: bool,
     /// This node's name in those objects; default: the host's name
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
@@ -102,6 +111,8 @@ pub enum DnsReject {
 pub enum Source {
     /// A folder of Kubernetes YAML.
     Folder(PathBuf),
+    /// A Kubernetes API server.
+    K8s,
 }
 
 fn parse_name(text: &str) -> Result<Name, String> {
@@ -111,7 +122,8 @@ fn parse_name(text: &str) -> Result<Name, String> {
 fn parse_source(text: &str) -> Result<Source, String> {
     match text.strip_prefix("dir:") {
         Some(path) if !path.is_empty() => Ok(Source::Folder(path.into())),
-        _ => Err("write dir:PATH".to_owned()),
+        None if text == "k8s" => Ok(Source::K8s),
+        _ => Err("write dir:PATH, or k8s".to_owned()),
     }
 }
 
@@ -126,10 +138,14 @@ mod tests {
             parse_from(["egret", "agent", "--source", "dir:/etc/egret", "--node", "n1"]).expect("valid");
         let Command::Agent(args) = cli.command else { panic!("not an agent") };
         assert_eq!(args.source, Source::Folder("/etc/egret".into()));
+        let cli = parse_from(["egret", "agent", "--source", "k8s", "--kubeconfig", "a"]).expect("valid");
+        let Command::Agent(args) = cli.command else { panic!("not an agent") };
+        assert_eq!((args.source, args.trust_annotations), (Source::K8s, false));
         for bad in [
             &[][..],
             &["--source", "/etc/egret"],
             &["--source", "dir:"],
+            &["--source", "k8s:x"],
             &["--source", "dir:x", "--ttl-floor", "9", "--ttl-cap", "8"],
         ] {
             let args = ["egret", "agent"].iter().chain(bad).copied();

@@ -15,7 +15,7 @@ pub use names::NamesArgs;
 pub use run::{OnDeny, Output, ReportFormat, RunArgs};
 pub use show::{
     BpfCommand, BpfDump, CacheCommand, EndpointCommand, Format, FqdnCommand, Get, IdentityCommand,
-    PolicyCheck, PolicyCommand, View,
+    PolicyCheck, PolicyCommand, Probe, StatusArgs, View,
 };
 
 use crate::exit;
@@ -37,7 +37,7 @@ pub enum Command {
     /// Hold the pods of this node to their policies
     Agent(Box<AgentArgs>),
     /// Tell how the agent is
-    Status(View),
+    Status(StatusArgs),
     /// The pods and cgroups that are held
     #[command(subcommand)]
     Endpoint(EndpointCommand),

@@ -17,6 +17,26 @@ pub struct View {
     pub socket: PathBuf,
 }
 
+/// `egret status`.
+#[derive(Debug, Clone, Args)]
+pub struct StatusArgs {
+    /// For the probes of a kubelet: print one line, and exit with 0 or 1
+    #[arg(long, value_enum)]
+    pub probe: Option<Probe>,
+    /// Format and socket.
+    #[command(flatten)]
+    pub view: View,
+}
+
+/// `--probe`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Probe {
+    /// The agent answers
+    Live,
+    /// What it was told of the cluster is in force
+    Ready,
+}
+
 /// `--output`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {

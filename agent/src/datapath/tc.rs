@@ -66,6 +66,15 @@ pub enum Method {
     Clsact,
 }
 
+impl std::fmt::Display for Method {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Tcx => "tcx",
+            Self::Clsact => "clsact",
+        })
+    }
+}
+
 impl Method {
     /// What this kernel can do.
     pub fn of_kernel() -> Self {

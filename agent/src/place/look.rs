@@ -79,6 +79,14 @@ impl Host {
         found
     }
 
+    /// The pod that this process runs in: its uid and its cgroup, of these.
+    #[must_use]
+    pub fn own_pod(pods: &BTreeMap<String, PathBuf>) -> Option<(&str, &Path)> {
+        let own = std::process::id().to_string();
+        let found = pods.iter().find(|(_, cgroup)| processes(cgroup).contains(&own));
+        found.map(|(uid, cgroup)| (uid.as_str(), cgroup.as_path()))
+    }
+
     fn interface(&self, name: &str) -> Result<Spot, LookError> {
         let ifindex = nix::net::if_::if_nametoindex(name)
             .map_err(|error| missing(format!("interface {name}"), error.into()))?;

@@ -9,6 +9,7 @@ use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// Levels of folders that are walked.
@@ -31,7 +32,7 @@ pub struct Folder {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct File {
     stamp: Option<Stamp>,
-    text: String,
+    text: Arc<str>,
     error: Option<String>,
 }
 
@@ -39,7 +40,7 @@ struct File {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Texts {
     /// Files that can be read.
-    pub files: BTreeMap<PathBuf, String>,
+    pub files: BTreeMap<PathBuf, Arc<str>>,
     /// What cannot be read, with the reason. Its last text stays among `files`.
     pub errors: BTreeMap<PathBuf, String>,
 }
@@ -71,12 +72,11 @@ impl Folder {
                 (path, file)
             })
             .collect();
-        let told = |files: &BTreeMap<PathBuf, File>| -> Vec<(PathBuf, String, Option<String>)> {
-            files.iter().map(|(p, f)| (p.clone(), f.text.clone(), f.error.clone())).collect()
+        let same = |(path, file): (&PathBuf, &File)| {
+            let before = self.files.get(path);
+            before.is_some_and(|before| before.text == file.text && before.error == file.error)
         };
-        let changed = files.len() != self.files.len()
-            || files.iter().any(|(path, file)| self.files.get(path) != Some(file))
-                && told(&files) != told(&self.files);
+        let changed = files.len() != self.files.len() || !files.iter().all(same);
         self.files = files;
         Ok(changed.then(|| self.texts()))
     }
@@ -105,7 +105,7 @@ impl Folder {
             false => fs::read_to_string(path),
         };
         match read {
-            Ok(text) => File { stamp, text, error: None },
+            Ok(text) => File { stamp, text: text.into(), error: None },
             Err(error) => {
                 let text = before.map(|file| file.text.clone()).unwrap_or_default();
                 File { stamp: None, text, error: Some(error.to_string()) }
@@ -164,7 +164,7 @@ mod tests {
 
     fn names(texts: &Texts) -> Vec<(String, String)> {
         let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().into_owned();
-        texts.files.iter().map(|(path, text)| (name(path), text.clone())).collect()
+        texts.files.iter().map(|(path, text)| (name(path), text.to_string())).collect()
     }
 
     #[test]

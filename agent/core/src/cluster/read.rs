@@ -66,6 +66,13 @@ pub fn read(text: &str) -> Contents {
     contents
 }
 
+/// Reads one object.
+pub(super) fn read_value(value: &Value) -> Contents {
+    let mut contents = Contents::default();
+    read_object(value, "object", &mut contents);
+    contents
+}
+
 fn document_value(document: Deserializer<'_>) -> Result<Value, serde_yaml_ng::Error> {
     let mut value = Value::deserialize(document)?;
     value.apply_merge()?;

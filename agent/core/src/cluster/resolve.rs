@@ -113,7 +113,7 @@ impl Cluster {
         out.world_identities = owners.iter().map(|(ip, claim)| (ip, number(claim))).collect();
         out.world_identities.extend(&of_nodes);
         let grounded = self.grounded(&owners);
-        services::resolve(self, &mut backends, &owners, &grounded, &mut out);
+        services::resolve(self, &mut backends, &owners, &grounded, &self.addresses_on(node), &mut out);
         let policies = self.policies.values().flatten();
         let mut meant = Meant::new(&before, policies, &grounded, |policy| out.apiserver.changes(policy));
         out.local = self.local_pods(node, &owners, &identities, |list| meant.list(&before, list));
@@ -136,6 +136,21 @@ impl Cluster {
         all.into_iter().flat_map(|(ips, number)| ips.into_iter().map(move |ip| (ip, number))).collect()
     }
 
+    /// Pods that are or may be on this node.
+    fn pods_on(&self, node: &str) -> impl Iterator<Item = (&Key, &Stored)> {
+        let bound = self.by_node.get(&Some(node.to_owned())).into_iter().flatten();
+        let unbound = self.by_node.get(&None).into_iter().flatten();
+        let mut keys: Vec<&Key> = bound.chain(unbound).collect();
+        keys.sort();
+        let stored = keys.into_iter().filter_map(|key| Some((key, self.pods.get(key)?)));
+        stored.filter(move |(_, s)| s.is_live() && is_local(s, node))
+    }
+
+    fn addresses_on(&self, node: &str) -> BTreeSet<IpAddr> {
+        let pods = self.pods_on(node).filter(|(_, stored)| stored.has_own_network());
+        pods.flat_map(|(_, stored)| stored.pod.ips.iter().copied()).collect()
+    }
+
     fn local_pods(
         &self,
         node: &str,
@@ -143,15 +158,8 @@ impl Cluster {
         identities: &Identities,
         mut meant: impl FnMut(&Policies) -> Policies,
     ) -> Vec<LocalPod> {
-        let bound = self.by_node.get(&Some(node.to_owned())).into_iter().flatten();
-        let unbound = self.by_node.get(&None).into_iter().flatten();
-        let mut keys: Vec<&Key> = bound.chain(unbound).collect();
-        keys.sort();
         let mut local = Vec::new();
-        for key in keys {
-            let Some(stored) = self.pods.get(key).filter(|s| s.is_live() && is_local(s, node)) else {
-                continue;
-            };
+        for (key, stored) in self.pods_on(node) {
             let (pod, profile) = (&stored.pod, &stored.profile);
             let all = self.policies.values().flatten();
             let selecting = self.profiles.policies(profile, pod.host_network, all);

@@ -36,13 +36,35 @@ pub struct ServiceEntry {
     pub port: u16,
     /// Protocol.
     pub proto: Proto,
-    /// Address and port of one backend of each kind, eight at most. **Empty means deny**: there is no backend, or there
+    /// Address and port of one backend of each kind, of two where the one is of this node; eight at most. **Empty means deny**: there is no backend, or there
     /// are more different ones than fit.
     pub backends: Vec<(IpAddr, u16)>,
 }
 
-/// Backends of one port: which stands for which.
-type Kinds = BTreeMap<BackendKind, (IpAddr, u16)>;
+/// Backends of one port: which stand for which.
+type Kinds = BTreeMap<BackendKind, Standing>;
+
+/// Who stands for the backends of one kind. A pod is not judged by itself (CASES K-A12), so that one pod of this node is
+/// not enough where there are others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Standing {
+    first: (IpAddr, u16),
+    /// Where the first one is of this node.
+    second: Option<(IpAddr, u16)>,
+}
+
+impl Standing {
+    fn add(&mut self, backend: (IpAddr, u16), here: &BTreeSet<IpAddr>) {
+        if backend == self.first || !here.contains(&self.first.0) {
+            return;
+        }
+        if here.contains(&backend.0) {
+            self.second.get_or_insert(backend);
+        } else {
+            *self = Self { first: backend, second: None };
+        }
+    }
+}
 
 /// What policies can tell apart about a backend.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -168,12 +190,13 @@ impl Backends {
     }
 }
 
-/// Fills `out.services` and `out.resolvers`.
+/// Fills `out.services` and `out.resolvers`. `here`: addresses of this node's pods.
 pub(super) fn resolve(
     cluster: &Cluster,
     known: &mut Backends,
     owners: &Owners<'_>,
     grounded: &Grounded,
+    here: &BTreeSet<IpAddr>,
     out: &mut Resolved,
 ) {
     let nets = cluster.policy_nets(grounded);
@@ -190,9 +213,11 @@ pub(super) fn resolve(
                 let kinds = entries.entry((*vip, port.port, port.proto)).or_default();
                 let same_family = backends.iter().filter(|(ip, _)| ip.is_ipv4() == vip.is_ipv4());
                 for backend in same_family {
-                    kinds.entry(kind(*backend, out, &nets)).or_insert(*backend);
+                    let standing = kinds.entry(kind(*backend, out, &nets));
+                    let alone = Standing { first: *backend, second: None };
+                    standing.and_modify(|s| s.add(*backend, here)).or_insert(alone);
                 }
-                note_size(key, port, kinds.len(), out);
+                note_size(key, port, count(kinds), out);
             }
         }
     }
@@ -202,9 +227,14 @@ pub(super) fn resolve(
 }
 
 fn entry(vip: IpAddr, port: u16, proto: Proto, kinds: Kinds) -> ServiceEntry {
-    let fits = kinds.len() <= MAX_BACKENDS;
-    let backends = if fits { kinds.into_values().collect() } else { Vec::new() };
+    let fits = count(&kinds) <= MAX_BACKENDS;
+    let all = kinds.into_values().flat_map(|standing| [Some(standing.first), standing.second]).flatten();
+    let backends = if fits { all.collect() } else { Vec::new() };
     ServiceEntry { vip, port, proto, backends }
+}
+
+fn count(kinds: &Kinds) -> usize {
+    kinds.values().map(|standing| 1 + usize::from(standing.second.is_some())).sum()
 }
 
 fn kind((ip, port): (IpAddr, u16), out: &Resolved, nets: &PolicyNets) -> BackendKind {

@@ -57,6 +57,10 @@ impl Tables for View<'_> {
         self.desired.services.get(key)
     }
 
+    fn owns(&self, endpoint: EndpointId, addr: &Addr) -> bool {
+        self.desired.addresses.get(addr) == Some(&endpoint)
+    }
+
     fn grants_overflowed(&self, _: EndpointId) -> bool {
         false
     }

@@ -50,6 +50,24 @@ fn replicas_are_one_backend() {
 }
 
 #[test]
+fn k_a12_a_pod_of_this_node_stands_for_no_other_pod() {
+    let web = "{name: web, containerPort: 80}";
+    let on = |node: &str, name: &str, ip: &str| {
+        pod(name, "a", ip, web).replace("{spec: {", &format!("{{spec: {{nodeName: {node}, "))
+    };
+    let mut lab = Lab::new(&[SERVICE, &on("n1", "p1", "10.0.0.1")]);
+    assert_eq!(lab.services(), ["10.96.0.7:80/tcp -> 10.0.0.1:80"]);
+    lab.put(&on("n1", "p2", "10.0.0.2"));
+    lab.put(&on("n1", "p3", "10.0.0.3"));
+    assert_eq!(lab.services(), ["10.96.0.7:80/tcp -> 10.0.0.1:80 10.0.0.2:80"]);
+    lab.put(&on("n2", "p4", "10.0.0.4"));
+    lab.put(&on("n2", "p5", "10.0.0.5"));
+    assert_eq!(lab.services(), ["10.96.0.7:80/tcp -> 10.0.0.4:80"]);
+    lab.put(&on("n1", "p0", "10.0.0.0"));
+    assert_eq!(lab.services(), ["10.96.0.7:80/tcp -> 10.0.0.4:80"]);
+}
+
+#[test]
 fn k_a10_replicas_that_a_policy_tells_apart_are_not_one() {
     let web = "{name: web, containerPort: 80}";
     let cilium = "CiliumNetworkPolicy x/p: {spec: {egress: [{toCIDRSet: [{cidr: 10.0.0.0/8, except: [10.0.1.4/32]}]}]}}";

@@ -1,0 +1,269 @@
+//! The agent beside an API server: every change in force, whatever becomes of the connection (CASES K, L at level C).
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use egret_tests::agent::Agent;
+use egret_tests::apiserver::{ApiServer, Crd};
+use egret_tests::netns::{World, WorldBuilder};
+use egret_tests::wait;
+use nix::sys::signal::Signal;
+
+const SERVER: &str = "10.8.2.2:8080";
+/// How long anything may take; the client library waits longer after each failure.
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn pod(name: &str, app: &str, ip: &str, annotation: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  namespace: shop\n  labels: {{app: {app}}}\n  annotations: \
+         {{{annotation}}}\nspec: {{nodeName: n1}}\nstatus: {{phase: Running, podIPs: [{{ip: {ip}}}]}}\n"
+    )
+}
+
+fn pod_b(app: &str) -> String {
+    pod("b", app, "10.8.2.2", "egret.dev/interface: vb")
+}
+
+const DENY: &str = "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: deny, namespace: shop}
+spec: {podSelector: {matchLabels: {app: a}}, policyTypes: [Egress]}
+";
+
+const ALLOW: &str = "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: to-b, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: a}}
+  policyTypes: [Egress]
+  egress: [{to: [{podSelector: {matchLabels: {app: b}}}], ports: [{port: 8080}]}]
+";
+
+const CILIUM: &str = "\
+apiVersion: cilium.io/v2
+kind: CiliumNetworkPolicy
+metadata: {name: to-b, namespace: shop}
+spec:
+  endpointSelector: {matchLabels: {app: a}}
+  egress: [{toEndpoints: [{matchLabels: {app: b}}], toPorts: [{ports: [{port: '8080'}]}]}]
+";
+
+/// Two pods behind a node, a server in one, an API server on the node's loopback.
+struct Scene {
+    agent: Agent,
+    api: ApiServer,
+    _server: TcpListener,
+    world: World,
+}
+
+impl Scene {
+    fn new(args: &[&str]) -> Self {
+        let world = WorldBuilder::node().build();
+        let listener = world.ns("h").run(|| TcpListener::bind("127.0.0.1:0")).expect("bound");
+        let api = ApiServer::on(listener);
+        api.apply("{apiVersion: v1, kind: Namespace, metadata: {name: shop}}");
+        api.apply(&pod("a", "a", "10.8.1.2", "egret.dev/interface: va"));
+        api.apply(&pod_b("b"));
+        let server = world.ns("b").run(|| TcpListener::bind(SERVER)).expect("bound");
+        let agent = Agent::new(&world, "h").of(&api).args(args);
+        Self { agent, api, _server: server, world }
+    }
+
+    fn started() -> Self {
+        let mut scene = Self::new(&["--trust-annotations"]);
+        scene.agent.start();
+        scene.agent.expect_ready("shop/a");
+        scene.agent.expect_ready("shop/b");
+        scene
+    }
+
+    fn connects(&self) -> bool {
+        let address: SocketAddr = SERVER.parse().expect("an address");
+        self.world.ns("a").run(|| TcpStream::connect_timeout(&address, Duration::from_millis(300))).is_ok()
+    }
+
+    #[track_caller]
+    fn expect(&self, reachable: bool, why: &str) {
+        let seen = wait::until(wait::patient(LIMIT), || (self.connects() == reachable).then_some(()));
+        let told = || (self.agent.json(&["status"]), self.agent.said());
+        assert!(
+            seen.is_some(),
+            "{why}: {}: {:#?}",
+            if reachable { "not reachable" } else { "reachable" },
+            told()
+        );
+    }
+
+    #[track_caller]
+    fn expect_told(&self, what: &str, want: bool) {
+        let told = || self.agent.json(&["policy", "get"])["diagnostics"].to_string();
+        let seen = wait::until(wait::patient(LIMIT), || (told().contains(what) == want).then_some(()));
+        assert!(seen.is_some(), "{what}: {}", told());
+    }
+}
+
+#[test]
+fn k_a08_what_the_server_has_is_in_force_within_moments() {
+    let scene = Scene::started();
+    scene.expect(true, "nothing isolates");
+    scene.api.apply(DENY);
+    scene.expect(false, "default deny");
+    scene.api.apply(ALLOW);
+    scene.expect(true, "allowed by label");
+    scene.api.apply(&pod_b("other"));
+    scene.expect(false, "another label, another identity");
+    scene.api.apply(&pod_b("b"));
+    scene.expect(true, "the label is back");
+    scene.api.delete("NetworkPolicy", "shop", "to-b");
+    scene.expect(false, "the policy is gone");
+    scene.api.delete("NetworkPolicy", "shop", "deny");
+    scene.expect(true, "nothing isolates any more");
+    let agents: Vec<String> = scene.api.requests().into_iter().map(|r| r.user_agent).collect();
+    assert!(agents.iter().all(|agent| agent.starts_with("egret/")), "{agents:?}");
+}
+
+#[test]
+fn l_a04_a_server_that_is_away_changes_nothing_and_is_caught_up_with() {
+    let scene = Scene::started();
+    scene.api.apply(DENY);
+    scene.api.apply(ALLOW);
+    scene.expect(true, "allowed by label");
+    scene.api.set_refusing(true);
+    scene.expect_told("Connection refused", false);
+    // While it is away, one policy goes, and another pod's label.
+    scene.api.delete("NetworkPolicy", "shop", "to-b");
+    let trouble = || scene.agent.json(&["status"])["problems"].to_string().contains("NetworkPolicy");
+    assert!(wait::until(wait::patient(LIMIT), || trouble().then_some(())).is_some(), "it is told");
+    assert!(scene.agent.probe("live") && scene.agent.probe("ready"), "no reason to restart an agent");
+    assert!(scene.connects(), "what was in force stays");
+    scene.api.set_refusing(false);
+    scene.expect(false, "what happened meanwhile is in force");
+}
+
+#[test]
+fn l_a04_watches_that_break_off_or_are_too_old_miss_nothing() {
+    let scene = Scene::started();
+    scene.api.apply(DENY);
+    scene.expect(false, "default deny");
+    for plain in [false, true] {
+        scene.api.set_gone_as_status(plain);
+        scene.api.apply(ALLOW);
+        scene.expect(true, "allowed by label");
+        scene.api.drop_connections();
+        scene.api.apply(&pod_b("other"));
+        scene.expect(false, "a change after a broken connection");
+        // Deleted while nobody watches, and forgotten: only another list can tell.
+        scene.api.set_refusing(true);
+        scene.api.delete("NetworkPolicy", "shop", "to-b");
+        scene.api.apply(&pod_b("b"));
+        scene.api.expire();
+        scene.api.set_refusing(false);
+        scene.expect(false, "deleted meanwhile");
+        let only_deny = || {
+            let policies = scene.agent.json(&["policy", "get"])["policies"].to_string();
+            (!policies.contains("to-b")).then_some(())
+        };
+        assert!(wait::until(wait::patient(LIMIT), only_deny).is_some());
+    }
+}
+
+#[test]
+fn l_a04_an_agent_that_starts_without_a_server_leaves_everything_in_force() {
+    let mut scene = Scene::started();
+    scene.api.apply(DENY);
+    scene.expect(false, "default deny");
+    scene.agent.end(Signal::SIGKILL);
+    scene.api.set_refusing(true);
+    scene.agent.begin();
+    assert!(!scene.agent.probe("ready"));
+    let status = scene.agent.json(&["status"]);
+    assert_eq!(status["state"], "starting", "{status:#}");
+    assert!(status["problems"].to_string().contains("waits for the first list of"), "{status:#}");
+    assert!(!scene.connects(), "what was in force stays");
+    let list = scene.agent.ask(&["endpoint", "list"]);
+    assert!(!list.success() && list.stderr.contains("does not know the cluster yet"), "{list:#?}");
+    scene.api.delete("NetworkPolicy", "shop", "deny");
+    scene.api.set_refusing(false);
+    scene.agent.expect_probe("ready", true);
+    scene.expect(true, "deleted meanwhile");
+}
+
+#[test]
+fn kinds_that_come_later_are_picked_up_and_go_with_their_objects() {
+    let scene = Scene::started();
+    scene.api.apply(DENY);
+    scene.expect(false, "default deny");
+    for _ in 0..2 {
+        scene.api.install(Crd::CiliumNetworkPolicy);
+        scene.api.apply(CILIUM);
+        let held = wait::until(Duration::from_secs(60), || scene.connects().then_some(()));
+        assert!(held.is_some(), "{}", scene.agent.json(&["policy", "get"]));
+        scene.api.uninstall(Crd::CiliumNetworkPolicy);
+        scene.expect(false, "gone with its kind");
+    }
+}
+
+#[test]
+fn n_a03_a_bad_version_is_told_and_the_last_good_one_stays() {
+    let scene = Scene::new(&["--trust-annotations"]);
+    scene.api.install(Crd::CiliumNetworkPolicy);
+    let Scene { mut agent, .. } = scene;
+    scene.api.apply(CILIUM);
+    agent.start();
+    agent.expect_ready("shop/a");
+    let scene = Scene { agent, ..scene };
+    scene.expect(true, "allowed by label");
+    scene.api.apply(&CILIUM.replace("toEndpoints", "toEndpoint"));
+    scene.expect_told("spec.egress[0].toEndpoint", true);
+    scene.expect_told("stays in force as it was read last", true);
+    assert!(scene.connects());
+    // A list, too, only names it.
+    scene.api.drop_connections();
+    scene.api.expire();
+    scene.api.apply(DENY);
+    let denied =
+        || scene.agent.json(&["policy", "get"])["policies"].to_string().contains("shop/deny").then_some(());
+    assert!(wait::until(wait::patient(LIMIT), denied).is_some());
+    assert!(scene.connects(), "the union of both");
+    scene.api.apply(&CILIUM.replace("8080", "8081"));
+    scene.expect(false, "another port");
+    scene.expect_told("toEndpoint:", false);
+}
+
+#[test]
+fn annotations_of_pods_weaken_nothing_unless_they_are_trusted() {
+    let mut scene = Scene::new(&[]);
+    scene.api.apply(&pod("a", "a", "10.8.1.2", "egret.dev/interface: va, egret.dev/audit: 'true'"));
+    scene.agent.start();
+    let waits = || {
+        let all = scene.agent.json(&["endpoint", "list"]);
+        let all = all.as_array().expect("a list").clone();
+        (all.len() == 2 && all.iter().all(|e| e["state"] == "waiting")).then_some(())
+    };
+    assert!(wait::until(LIMIT, waits).is_some(), "no place by annotation: {}", scene.agent.said());
+    scene.agent.end(Signal::SIGTERM);
+    scene.agent.set_args(&["--trust-annotations"]);
+    scene.agent.start();
+    scene.agent.expect_ready("shop/a");
+    scene.api.apply(DENY);
+    let audits = || {
+        let all = scene.agent.json(&["endpoint", "list"]);
+        (all[0]["egress"] == "Disabled (Audit)").then_some(())
+    };
+    assert!(wait::until(LIMIT, audits).is_some(), "{}", scene.agent.json(&["endpoint", "list"]));
+}
+
+#[test]
+fn a_server_that_refuses_what_the_agent_asks_is_told_by_kind() {
+    let mut scene = Scene::new(&["--trust-annotations"]);
+    scene.api.set_failing(Some(403));
+    scene.agent.begin();
+    let told = || scene.agent.json(&["status"])["problems"].to_string().contains("403").then_some(());
+    assert!(wait::until(wait::patient(LIMIT), told).is_some(), "{}", scene.agent.json(&["status"]));
+    assert!(!scene.agent.probe("ready") && scene.agent.probe("live"));
+    scene.api.set_failing(None);
+    scene.agent.expect_probe("ready", true);
+    scene.agent.expect_ready("shop/a");
+}
