@@ -5,7 +5,8 @@
     validate.py samples CRDS SAMPLE...   as the API server would take them: pruned, then validated
 
 A sample begins with what must become of it: `# valid`, or `# refused: PATH: PART OF THE MESSAGE`; and for fields that the
-CRD does not name but must not lose: `# kept: PATH`. Knows nothing of Helm and of where files are.
+CRD does not name but must not lose: `# kept: PATH`. Lines `# agent: ...` are read by a test of the agent. Knows
+nothing of Helm and of where files are.
 """
 
 import re
