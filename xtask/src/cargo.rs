@@ -66,7 +66,8 @@ pub(crate) fn with_egret(command: &mut Command, built: &[Executable]) -> Result<
     Ok(())
 }
 
-fn build(command: &mut Command) -> Result<Vec<Executable>> {
+/// Builds by this command of cargo, which needs no format of messages yet.
+pub(crate) fn build(command: &mut Command) -> Result<Vec<Executable>> {
     command.args(["--message-format", "json-render-diagnostics"]).stderr(Stdio::inherit());
     Ok(executables(&sh::stdout(command)?))
 }

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::{
     cargo::{self, HOST_PACKAGES},
+    deploy,
     setup::{self, Toolchain},
     sh, tally,
     tally::Tally,
@@ -18,6 +19,7 @@ const STEPS: &[Step] = &[
     ("setup", |_| setup::ensure(&[setup::Tier::Bpf, setup::Tier::Lint, setup::Tier::Test, setup::Tier::Vm])),
     ("format", |_| format()),
     ("tidy", |_| tidy::run()),
+    ("deploy", |_| deploy::check(false)),
     ("build", |_| cargo::build_bins(&[]).map(drop)),
     ("clippy", |_| clippy()),
     ("clippy (bpf)", |_| clippy_bpf()),

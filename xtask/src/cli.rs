@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::{cargo, ci, setup, test, thin, tidy, vm};
+use crate::{cargo, ci, deploy, image, setup, test, thin, tidy, vm};
 
 /// Tasks of the Egret repository.
 #[derive(Parser)]
@@ -77,12 +77,37 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Make the container image as an OCI layout in a tar file, without a container engine.
+    Image {
+        /// The statically linked binary; default: build it.
+        #[arg(long, value_name = "PATH")]
+        binary: Option<PathBuf>,
+        /// Where to; default: egret-image.tar in the target folder.
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// The name to import it under; default: localhost/egret:VERSION.
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// The Helm chart and the manifests.
+    #[command(subcommand)]
+    Deploy(Deploy),
     /// Check the conventions that no compiler checks.
     Tidy,
     /// Format check and clippy, the BPF programs included.
     Lint,
     /// Everything that a change must pass.
     Ci,
+}
+
+#[derive(Subcommand)]
+enum Deploy {
+    /// Lint and render the chart, compare with what is checked in, validate all of it and the samples.
+    Check {
+        /// Write what is checked in anew.
+        #[arg(long)]
+        update: bool,
+    },
 }
 
 /// Parses the command line and does the task.
@@ -99,6 +124,10 @@ pub(crate) fn run() -> Result<()> {
         Task::Soak { messages, seconds } => test::soak(messages, seconds),
         Task::Bench { args } => thin::bench(&args),
         Task::Demo { args } => thin::demo(&args),
+        Task::Image { binary, output, name } => {
+            image::run(binary.as_deref(), output.as_deref(), name.as_deref())
+        }
+        Task::Deploy(Deploy::Check { update }) => deploy::check(update),
         Task::Tidy => tidy::run(),
         Task::Lint => ci::lint(),
         Task::Ci => ci::run(),

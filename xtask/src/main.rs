@@ -3,6 +3,7 @@
 //! ```text
 //! cli ─> setup (packages)       test ─> cargo (nextest, artifacts)      ci = all of them in order
 //!        cargo (build, lint)    vm   ─> kernel package, initramfs, qemu
+//!                               image (OCI layout)   deploy ─> helm, schemas
 //! ```
 //! Nothing here knows what the product does: tests are picked by file name (`kernel_*`, `netns_*`), programs
 //! by binary name (`egret`, `demo`, `bench`).
@@ -10,6 +11,8 @@
 mod cargo;
 mod ci;
 mod cli;
+mod deploy;
+mod image;
 mod setup;
 mod sh;
 mod tally;

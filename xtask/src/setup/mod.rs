@@ -6,11 +6,15 @@
 mod apt;
 mod bpf;
 mod needs;
+mod python;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 
-pub(crate) use self::bpf::Toolchain;
+pub(crate) use self::{
+    bpf::Toolchain,
+    python::{Tools, tools},
+};
 use crate::sh;
 
 /// A group of needs; a task asks for the groups that it uses.
@@ -26,6 +30,8 @@ pub(crate) enum Tier {
     Test,
     /// The emulator and what builds an initramfs.
     Vm,
+    /// Helm and the schemas of Kubernetes, in an environment of their own.
+    Deploy,
 }
 
 /// Makes sure that everything of `tiers` is there.
@@ -34,6 +40,9 @@ pub(crate) fn ensure(tiers: &[Tier]) -> Result<()> {
     let mut missing = needs::missing(tiers);
     if wants(Tier::Bpf) {
         missing.extend(bpf::missing_packages()?);
+    }
+    if wants(Tier::Deploy) {
+        missing.extend(python::missing_package());
     }
     missing.sort_unstable_by_key(|need| need.package);
     missing.dedup_by_key(|need| need.package);
@@ -52,6 +61,9 @@ pub(crate) fn ensure(tiers: &[Tier]) -> Result<()> {
     if (wants(Tier::Test) || wants(Tier::Runner)) && sh::find("cargo-nextest").is_none() {
         eprintln!("setup: cargo install cargo-nextest (a few minutes, once)");
         sh::run(sh::command("cargo").args(["install", "--quiet", "--locked", "cargo-nextest"]))?;
+    }
+    if wants(Tier::Deploy) {
+        python::tools()?;
     }
     Ok(())
 }
