@@ -35,7 +35,7 @@ use crate::place::netns;
 use crate::sandbox::preflight;
 use crate::sandbox::signals::Signals;
 use crate::source::files::Files;
-use crate::source::k8s::K8s;
+use crate::source::k8s::{K8s, Writes};
 use crate::source::{self, Source};
 use crate::tell;
 use gather::gather;
@@ -78,7 +78,13 @@ fn open(args: &AgentArgs) -> Result<Box<dyn Source>, Refusal> {
             Ok(Box::new(files))
         }
         cli::Source::K8s => {
-            Ok(Box::new(K8s { kubeconfig: args.kubeconfig.clone(), trust: args.trust_annotations }))
+            let writes = Writes {
+                node: start::node_name(args)?,
+                taint: args.remove_taint.clone(),
+                drops: args.drop_events,
+            };
+            let (kubeconfig, trust) = (args.kubeconfig.clone(), args.trust_annotations);
+            Ok(Box::new(K8s { kubeconfig, trust, writes }))
         }
     }
 }

@@ -267,3 +267,125 @@ fn a_server_that_refuses_what_the_agent_asks_is_told_by_kind() {
     scene.agent.expect_probe("ready", true);
     scene.agent.expect_ready("shop/a");
 }
+
+/// The condition of a policy.
+fn condition(api: &ApiServer) -> Option<(String, String, String)> {
+    let policy = api.get("CiliumNetworkPolicy", "shop", "to-b")?;
+    let all = policy["status"]["conditions"].as_array()?;
+    let one = all.iter().find(|condition| condition["type"] == "Valid")?;
+    let text = |field: &str| one[field].as_str().unwrap_or_default().to_owned();
+    Some((text("status"), text("reason"), text("message")))
+}
+
+#[track_caller]
+fn expect_condition(api: &ApiServer, status: &str, reason: &str, message: &str) {
+    let said = || condition(api).filter(|(s, r, m)| s == status && r == reason && m.contains(message));
+    assert!(wait::until(wait::patient(LIMIT), || said().map(drop)).is_some(), "{:?}", condition(api));
+}
+
+fn holder(api: &ApiServer) -> Option<String> {
+    let lease = api.get("Lease", "default", "egret-policy-status")?;
+    lease["spec"]["holderIdentity"].as_str().map(str::to_owned)
+}
+
+fn events(api: &ApiServer, reason: &str) -> Vec<String> {
+    let all = api.all("Event").into_iter().filter(|event| event["reason"] == reason);
+    all.map(|event| format!("{} {}", event["regarding"]["name"], event["note"])).collect()
+}
+
+#[test]
+fn n_a03_policies_say_themselves_whether_they_are_valid() {
+    let mut scene = Scene::new(&["--trust-annotations"]);
+    scene.api.install(Crd::CiliumNetworkPolicy);
+    scene.api.apply(CILIUM);
+    scene.agent.start();
+    expect_condition(&scene.api, "True", "PolicyValid", "Policy validation succeeded");
+    assert_eq!(holder(&scene.api).as_deref(), Some("n1"));
+    let policy = scene.api.get("CiliumNetworkPolicy", "shop", "to-b").expect("there");
+    assert!(policy["spec"]["egress"].is_array(), "{policy:#}");
+    assert_eq!(events(&scene.api, "PolicyInvalid"), [] as [&str; 0]);
+    scene.api.apply(&CILIUM.replace("toEndpoints", "toEndpoint"));
+    expect_condition(&scene.api, "False", "PolicyInvalid", "spec.egress[0].toEndpoint");
+    let told = || (!events(&scene.api, "PolicyInvalid").is_empty()).then_some(());
+    assert!(wait::until(wait::patient(LIMIT), told).is_some());
+    assert!(events(&scene.api, "PolicyInvalid")[0].contains("toEndpoint"));
+    // Others' conditions stay, and what is said already is not said again.
+    scene.api.apply(CILIUM);
+    expect_condition(&scene.api, "True", "PolicyValid", "succeeded");
+    let writes =
+        || scene.api.requests().iter().filter(|r| r.method == "PATCH" && r.path.ends_with("/status")).count();
+    let before = writes();
+    scene.agent.end(Signal::SIGTERM);
+    scene.agent.start();
+    let leads = || {
+        let looked =
+            scene.api.requests().iter().filter(|r| r.path.ends_with("/ciliumnetworkpolicies/to-b")).count();
+        (looked > 3).then_some(())
+    };
+    assert!(wait::until(wait::patient(LIMIT), leads).is_some(), "it looks");
+    assert_eq!(writes(), before, "and writes nothing");
+    // A policy without a status, and one with an error.
+    scene.api.apply(&DENY.replace("podSelector: {matchLabels", "podSelector: {matchLabel"));
+    let told = || {
+        events(&scene.api, "PolicyInvalid").iter().any(|e| e.contains("podSelector.matchLabel")).then_some(())
+    };
+    assert!(wait::until(wait::patient(LIMIT), told).is_some(), "{:?}", events(&scene.api, "PolicyInvalid"));
+}
+
+#[test]
+fn one_agent_of_the_cluster_writes_about_policies() {
+    let mut scene = Scene::new(&["--trust-annotations"]);
+    scene.api.install(Crd::CiliumNetworkPolicy);
+    let lease = |name: &str, time: &str| {
+        format!(
+            "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {{name: egret-policy-status, namespace: default}}\n\
+             spec: {{holderIdentity: {name}, leaseDurationSeconds: 30, renewTime: '{time}'}}\n"
+        )
+    };
+    // A higher name gives way at once, whatever its clock says.
+    scene.api.apply(&lease("n2", "2199-01-01T00:00:00.000000Z"));
+    scene.api.apply(CILIUM);
+    scene.agent.start();
+    expect_condition(&scene.api, "True", "PolicyValid", "");
+    assert_eq!(holder(&scene.api).as_deref(), Some("n1"));
+    scene.agent.end(Signal::SIGTERM);
+    // A lower one does not, until it has not been heard of for half a minute.
+    scene.api.apply(&lease("n0", "2199-01-01T00:00:00.000000Z"));
+    scene.agent.start();
+    scene.api.apply(&CILIUM.replace("toEndpoints", "toEndpoint"));
+    scene.expect_told("spec.egress[0].toEndpoint", true);
+    assert_eq!(holder(&scene.api).as_deref(), Some("n0"));
+    let taken = || (holder(&scene.api).as_deref() == Some("n1")).then_some(());
+    assert!(wait::until(wait::patient(Duration::from_secs(60)), taken).is_some());
+    expect_condition(&scene.api, "False", "PolicyInvalid", "toEndpoint");
+}
+
+#[test]
+fn a_node_takes_pods_once_they_are_held_and_drops_are_told() {
+    let mut scene =
+        Scene::new(&["--trust-annotations", "--remove-taint", "egret.dev/agent-not-ready", "--drop-events"]);
+    scene.api.apply(
+        "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nspec:\n  taints:\n  - {key: egret.dev/agent-not-ready, effect: \
+         NoSchedule}\n  - {key: other, effect: NoExecute}\n",
+    );
+    scene.api.set_failing(Some(503));
+    scene.agent.begin();
+    let taints = || scene.api.get("Node", "", "n1").expect("there")["spec"]["taints"].to_string();
+    assert!(taints().contains("agent-not-ready"), "not before it is ready");
+    scene.api.set_failing(None);
+    scene.agent.expect_probe("ready", true);
+    let gone = || (!taints().contains("agent-not-ready")).then_some(());
+    assert!(wait::until(wait::patient(LIMIT), gone).is_some(), "{} {}", taints(), scene.agent.said());
+    assert!(taints().contains("other"), "{}", taints());
+    scene.api.apply(DENY);
+    scene.expect(false, "default deny");
+    let told = || {
+        scene.connects();
+        events(&scene.api, "PacketsDropped").iter().any(|e| e.contains("NoRule")).then_some(())
+    };
+    assert!(
+        wait::until(wait::patient(Duration::from_secs(40)), told).is_some(),
+        "{:?}",
+        events(&scene.api, "")
+    );
+}

@@ -17,6 +17,7 @@ use super::registry::Entry;
 use crate::api::{self, Answer, Request};
 use crate::learn::{ip, now};
 use crate::run::report::rfc3339;
+use crate::source::Drops;
 
 /// Reserved identities, as Cilium names them.
 const RESERVED: [(u32, &str); 4] = [
@@ -25,6 +26,9 @@ const RESERVED: [(u32, &str); 4] = [
     (6, "reserved:remote-node"),
     (7, "reserved:kube-apiserver"),
 ];
+
+/// Reason of a packet that was let through.
+const FORWARDED: &str = "Forwarded";
 
 impl Keeper {
     /// Answers one request.
@@ -138,7 +142,7 @@ impl Keeper {
 
     fn counters(&self, id: u32) -> Vec<api::Counter> {
         let name = |reason: u8| match reason {
-            0 => "Forwarded",
+            0 => FORWARDED,
             _ => DropReason::from_u8(reason).map_or("Unknown", DropReason::name),
         };
         let rows = self.datapath.counters(id).into_iter();
@@ -149,6 +153,19 @@ impl Keeper {
             bytes: row.bytes,
         })
         .collect()
+    }
+
+    /// Packets of each pod (namespace, name) that were dropped, by reason.
+    pub(super) fn drops(&self) -> Drops {
+        let mut drops = Drops::new();
+        for entry in self.registry.iter() {
+            let Some((namespace, name)) = entry.pod.name.split_once('/') else { continue };
+            let of_pod = drops.entry((namespace.to_owned(), name.to_owned())).or_default();
+            for row in self.counters(entry.id).into_iter().filter(|row| row.reason != FORWARDED) {
+                *of_pod.entry(row.reason).or_default() += row.packets;
+            }
+        }
+        drops
     }
 
     fn identities(&self) -> Vec<api::Identity> {

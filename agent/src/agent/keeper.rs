@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use egret_common::event::FlowEvent;
@@ -82,6 +83,8 @@ pub(super) struct Setting {
     pub(super) kubepods: Option<PathBuf>,
     /// The pod that this process runs in.
     pub(super) own_pod: Option<OwnPod>,
+    /// `--drop-events`.
+    pub(super) drop_events: bool,
     pub(super) started: SystemTime,
     pub(super) adopted: bool,
 }
@@ -134,6 +137,8 @@ pub(super) struct Keeper {
     pub(super) trouble: Option<String>,
     /// Objects have changed, and what follows is not in force yet.
     pub(super) pending: bool,
+    /// The source was not told what there is to tell about the newest objects.
+    pub(super) unreported: bool,
     /// Until then the objects are let be: of all time, this takes half at most.
     pub(super) rest: Instant,
     /// The same of the kernel's maps, which did not take all.
@@ -198,10 +203,14 @@ impl Keeper {
                 self.make_room();
             }
             Task::Addresses => self.read_addresses(),
-            Task::Save => self.save(),
+            Task::Save => {
+                self.save();
+                self.report();
+            }
             Task::Sweep => {
                 let before = now().saturating_sub(ticks_of_secs(REMEMBER));
                 self.sweep(before);
+                self.report_drops();
                 self.learner.state_mut().forget(before);
                 self.forget_classes();
             }
@@ -243,9 +252,36 @@ impl Keeper {
     fn settle(&mut self) {
         let begin = Instant::now();
         self.pending = false;
+        self.unreported = true;
         self.reconcile();
         let end = Instant::now();
         self.rest = end + (end - begin);
+    }
+
+    /// Lets the source know what there is to tell about objects.
+    fn report(&mut self) {
+        // A folder has no use for it.
+        if self.told.kinds.is_empty() || !std::mem::take(&mut self.unreported) {
+            return;
+        }
+        let objects = self.objects.verdicts();
+        self.told.report.send_if_modified(|report| {
+            let changed = !report.ready || *report.objects != objects;
+            report.ready = true;
+            report.objects = Arc::new(objects);
+            changed
+        });
+    }
+
+    fn report_drops(&mut self) {
+        if self.setting.drop_events {
+            let drops = Arc::new(self.drops());
+            self.told.report.send_if_modified(|report| {
+                let changed = report.drops != drops;
+                report.drops = drops;
+                changed
+            });
+        }
     }
 
     fn read_addresses(&mut self) {

@@ -146,6 +146,7 @@ fn setting(node: &str) -> Setting {
         startup: StartupMode::Allow,
         kubepods: None,
         own_pod: None,
+        drop_events: false,
         started: SystemTime::now(),
         adopted: false,
     }

@@ -12,13 +12,13 @@ use egret_common::maps::{
     ENDPOINT_SERVICES, ServiceKey,
 };
 use egret_common::net::Direction;
-use egret_core::cluster::{Cluster, Feed, Kind, LocalPod, News, Resolved, ServiceEntry, Source};
+use egret_core::cluster::{Cluster, Feed, Key, Kind, LocalPod, News, Resolved, ServiceEntry, Source};
 use egret_core::compile::{EndpointSpec, NamesAsk, World, addr};
 use egret_core::dns::lifetime::Lifetime;
 use egret_core::identity::{IdentityBook, Profile};
 use egret_core::labels::Labels;
 use egret_core::names::Name;
-use egret_core::policy::{Peers, Policies, Policy, Rule, Severity, Subject, Tier};
+use egret_core::policy::{Diagnostic, Peers, Policies, Policy, Rule, Severity, Subject, Tier};
 use egret_core::state::Wiring;
 use egret_core::tuning::{Lifetimes, Tuning};
 
@@ -94,6 +94,11 @@ impl Objects {
         different | self.feed.take_retold()
     }
 
+    /// Each policy object that an API server told of, and each other one that is bad, with what there is to tell.
+    pub(super) fn verdicts(&self) -> BTreeMap<Key, Vec<Diagnostic>> {
+        self.feed.verdicts()
+    }
+
     /// The kinds among these of which not everything was told yet.
     pub(super) fn missing(&self, kinds: &[Kind]) -> Vec<Kind> {
         kinds.iter().copied().filter(|kind| !self.feed.is_complete(*kind)).collect()
@@ -128,7 +133,7 @@ impl Objects {
 
     /// Whether some object is bad.
     fn has_errors(&self) -> bool {
-        let bad = |(_, d): &(String, egret_core::policy::Diagnostic)| d.severity == Severity::Error;
+        let bad = |(_, d): &(String, Diagnostic)| d.severity == Severity::Error;
         !self.unreadable.is_empty() || self.source.diagnostics().iter().any(bad)
     }
 

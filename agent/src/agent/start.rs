@@ -178,6 +178,7 @@ impl Parts {
             refused: None,
             trouble: None,
             pending: false,
+            unreported: true,
             rest: Instant::now(),
             incomplete: None,
             guard: Guard::default(),
@@ -249,6 +250,16 @@ fn load(args: &AgentArgs) -> Result<(Datapath, Desired), Refusal> {
     Ok((datapath, content))
 }
 
+/// How this node is called in objects.
+pub(super) fn node_name(args: &AgentArgs) -> Result<String, Refusal> {
+    match &args.node {
+        Some(node) => Ok(node.clone()),
+        None => nix::sys::utsname::uname()
+            .map(|name| name.nodename().to_string_lossy().into_owned())
+            .map_err(|error| system("find this host's name", &error)),
+    }
+}
+
 fn setting(args: &AgentArgs, host: &Preflight, adopted: bool) -> Result<Setting, Refusal> {
     let mut host_resolvers = resolvers::read();
     host_resolvers.servers.insert(NODE_LOCAL_DNS);
@@ -256,14 +267,8 @@ fn setting(args: &AgentArgs, host: &Preflight, adopted: bool) -> Result<Setting,
     flags |= if args.dns_reject == DnsReject::Nxdomain { ENDPOINT_DNS_NXDOMAIN } else { 0 };
     flags |= if args.established == Established::Keep { ENDPOINT_KEEP } else { 0 };
     flags |= if args.on_deny == OnDeny::Reject { ENDPOINT_REJECT } else { 0 };
-    let node = match &args.node {
-        Some(node) => node.clone(),
-        None => nix::sys::utsname::uname()
-            .map(|name| name.nodename().to_string_lossy().into_owned())
-            .map_err(|error| system("find this host's name", &error))?,
-    };
     Ok(Setting {
-        node,
+        node: node_name(args)?,
         flags,
         lifetime: args.names.lifetimes().unwrap_or_default().or(Lifetime::default()),
         keep_in_use: args.names.keep_in_use,
@@ -276,6 +281,7 @@ fn setting(args: &AgentArgs, host: &Preflight, adopted: bool) -> Result<Setting,
         startup: args.startup,
         kubepods: args.kubepods.as_ref().map(|path| path.strip_prefix("/").unwrap_or(path).to_owned()),
         own_pod: None,
+        drop_events: args.drop_events,
         started: SystemTime::now(),
         adopted,
     })

@@ -39,6 +39,12 @@ pub struct AgentArgs {
     /// since whoever may make a pod writes its annotations
     #[arg(long, help_heading = "Policy")]
     pub trust_annotations: bool,
+    /// With an API server: take this taint off the node once its pods are held
+    #[arg(long, value_name = "KEY")]
+    pub remove_taint: Option<String>,
+    /// With an API server: write an Event about a pod when packets of it are dropped, at most one per pod in five minutes
+    #[arg(long)]
+    pub drop_events: bool,
     /// This node's name in those objects; default: the host's name
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,

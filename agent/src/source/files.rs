@@ -13,7 +13,7 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc;
 
 use super::folder::{Folder, Texts};
-use super::{News, Source};
+use super::{News, Reports, Source};
 
 /// How often the folder is looked at, whether something happened or not.
 const LOOK: Duration = Duration::from_millis(500);
@@ -49,7 +49,8 @@ impl Source for Files {
         Vec::new()
     }
 
-    fn tell(self: Box<Self>, to: &mpsc::Sender<News>) {
+    /// Files are nobody's to write to: reports are not read.
+    fn tell(self: Box<Self>, to: &mpsc::Sender<News>, _: Reports) {
         let Self { mut folder, events, first } = *self;
         let mut trouble = None;
         let mut next = Some(News::Texts(first));

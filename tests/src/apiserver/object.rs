@@ -31,10 +31,12 @@ impl Verb {
 /// An object that is complete except for its version.
 #[derive(Debug)]
 pub(super) struct Draft {
-    key: String,
-    labels: Vec<(Box<str>, Box<str>)>,
-    fields: Vec<Box<str>>,
-    rest: Vec<u8>,
+    pub(super) key: String,
+    pub(super) labels: Vec<(Box<str>, Box<str>)>,
+    /// In the order of [`Kind::fields`].
+    pub(super) fields: Vec<Box<str>>,
+    /// Everything behind the version.
+    pub(super) rest: Vec<u8>,
 }
 
 /// A stored object.
@@ -53,29 +55,23 @@ pub(super) struct Object {
 impl Draft {
     /// Serialises an object whose metadata are complete.
     pub(super) fn new(kind: &Kind, object: &Map<String, Value>) -> Self {
-        let mut metadata = object.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
-        metadata.remove("resourceVersion");
-        let text = |key: &str| metadata.get(key).and_then(Value::as_str).unwrap_or_default();
+        let metadata = object.get("metadata").and_then(Value::as_object);
+        let text =
+            |key: &str| metadata.and_then(|map| map.get(key)).and_then(Value::as_str).unwrap_or_default();
         let key = kind.key(text("namespace"), text("name"));
-        let labels = metadata.get("labels").and_then(Value::as_object).into_iter().flatten();
+        let labels =
+            metadata.and_then(|map| map.get("labels")).and_then(Value::as_object).into_iter().flatten();
         let labels = labels.map(|(key, value)| (key.as_str().into(), plain(value).into())).collect();
         let fields = kind.fields.iter().map(|path| at(object, path).into()).collect();
-        let mut rest = b",".to_vec();
-        rest.extend_from_slice(&serde_json::to_vec(&metadata).expect("a map")[1..]);
-        for (key, value) in object {
-            if !matches!(key.as_str(), "kind" | "apiVersion" | "metadata") {
-                rest.push(b',');
-                serde_json::to_writer(&mut rest, key).expect("a key");
-                rest.push(b':');
-                serde_json::to_writer(&mut rest, value).expect("a value");
-            }
-        }
+        let mut rest = Vec::with_capacity(1024);
+        let metadata = metadata.into_iter().flatten().filter(|(key, _)| *key != "resourceVersion");
+        metadata.for_each(|(key, value)| append(&mut rest, key, value));
+        rest.push(b'}');
+        let others =
+            object.iter().filter(|(key, _)| !matches!(key.as_str(), "kind" | "apiVersion" | "metadata"));
+        others.for_each(|(key, value)| append(&mut rest, key, value));
         rest.push(b'}');
         Self { key, labels, fields, rest }
-    }
-
-    pub(super) fn key(&self) -> &str {
-        &self.key
     }
 
     /// Whether storing it would change nothing.
@@ -147,6 +143,14 @@ fn head(kind: &Kind, typed: bool, revision: u64, out: &mut Vec<u8>) {
         out.extend_from_slice(format!("\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",").as_bytes());
     }
     out.extend_from_slice(format!("\"metadata\":{{\"resourceVersion\":\"{revision}\"").as_bytes());
+}
+
+/// Appends a member of an object that is not its first.
+fn append(out: &mut Vec<u8>, key: &str, value: &Value) {
+    out.push(b',');
+    serde_json::to_writer(&mut *out, key).expect("a key");
+    out.push(b':');
+    serde_json::to_writer(out, value).expect("a value");
 }
 
 /// The value of a field as a selector compares it; empty where there is none.

@@ -61,16 +61,13 @@ pub(super) fn complete_new(kind: &Kind, object: &mut Object, serial: u64) {
 /// Sets what the server keeps when an object is replaced: who it is, and how often it changed apart from its metadata
 /// and status.
 pub(super) fn complete(object: &mut Object, before: &Object) {
-    let content = |object: &Object| {
-        let mut content = object.clone();
-        content.retain(|key, _| !matches!(key.as_str(), "metadata" | "status"));
-        content
-    };
+    let changed = content(object).count() != content(before).count()
+        || content(object).any(|(key, value)| before.get(key) != Some(value));
     for key in ["kind", "apiVersion"] {
         object.insert(key.into(), before[key].clone());
     }
-    let changed = content(object) != content(before);
-    let old = before.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
+    let empty = Map::new();
+    let old = before.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     let generation = old.get("generation").and_then(Value::as_u64).unwrap_or(0) + u64::from(changed);
     let metadata = metadata(object);
     for key in ["name", "namespace", "uid", "creationTimestamp", "generateName"] {
@@ -79,6 +76,12 @@ pub(super) fn complete(object: &mut Object, before: &Object) {
         }
     }
     metadata.insert("generation".into(), generation.into());
+}
+
+/// What an object says apart from its type, metadata and status.
+fn content(object: &Object) -> impl Iterator<Item = (&String, &Value)> {
+    let other = |key: &str| !matches!(key, "kind" | "apiVersion" | "metadata" | "status");
+    object.iter().filter(move |(key, _)| other(key))
 }
 
 /// The part of `from` that is its status, put in place of `to`'s.

@@ -115,7 +115,7 @@ impl Store {
     /// Stores an object. What changes nothing gets no version and makes no event.
     pub(super) fn put(&mut self, id: usize, draft: Draft, expected: Expected) -> Result<Arc<Object>, Clash> {
         let shelf = self.shelf(id).ok_or(Clash::Unknown)?;
-        let before = shelf.objects.get(draft.key()).cloned();
+        let before = shelf.objects.get(&draft.key).cloned();
         match (expected, &before) {
             (Expected::Absent, Some(_)) => return Err(Clash::Other),
             (Expected::Revision(_), None) => return Err(Clash::Absent),

@@ -84,18 +84,7 @@ pub(super) fn create(
         return Err(Failure::new(500, "resourceVersion should not be set on objects to be created"));
     }
     let serial = shared.serial();
-    let given = match (meta(&object, "name"), meta(&object, "generateName")) {
-        ("", "") => {
-            return Err(Failure::invalid(
-                kind.kind,
-                "metadata.name",
-                "FieldValueRequired",
-                "a name is required",
-            ));
-        }
-        ("", prefix) => format!("{prefix}{serial:05x}"),
-        (name, _) => name.into(),
-    };
+    let given = given_name(kind, &object, serial)?;
     let metadata = metadata(&mut object);
     metadata.insert("name".into(), given.clone().into());
     if kind.namespaced {
@@ -113,6 +102,17 @@ pub(super) fn create(
         Ok(object) => Ok(whole(201, object.text(kind))),
         Err(Clash::Other) => Err(Failure::exists(kind, &given)),
         Err(_) => Err(Failure::absent(kind, "")),
+    }
+}
+
+/// The name of a new object, or one that is made from a prefix.
+fn given_name(kind: &Kind, object: &Fields, serial: u64) -> Result<String, Failure> {
+    match (meta(object, "name"), meta(object, "generateName")) {
+        ("", "") => {
+            Err(Failure::invalid(kind.kind, "metadata.name", "FieldValueRequired", "a name is required"))
+        }
+        ("", prefix) => Ok(format!("{prefix}{serial:05x}")),
+        (name, _) => Ok(name.into()),
     }
 }
 

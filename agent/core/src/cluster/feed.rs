@@ -74,6 +74,21 @@ impl Feed {
         self.kinds.get(&kind).is_some_and(|of_kind| of_kind.complete)
     }
 
+    /// Each policy object, good ones among them, and each other object that is bad, with what there is to tell about it.
+    #[must_use]
+    pub fn verdicts(&self) -> BTreeMap<Key, Vec<Diagnostic>> {
+        let mut verdicts = BTreeMap::new();
+        for (kind, of_kind) in &self.kinds {
+            if kind.is_policy() {
+                verdicts.extend(of_kind.known.iter().map(|key| (key.clone(), Vec::new())));
+            }
+            let bad = |found: &[Diagnostic]| found.iter().any(|d| d.severity == Severity::Error);
+            let told = of_kind.told.iter().filter(|(_, found)| kind.is_policy() || bad(found));
+            verdicts.extend(told.map(|(key, found)| (key.clone(), found.clone())));
+        }
+        verdicts
+    }
+
     /// Everything to tell about the objects.
     pub fn diagnostics(&self) -> impl Iterator<Item = (&Key, &Diagnostic)> {
         let told = self.kinds.values().flat_map(|of_kind| &of_kind.told);
@@ -190,6 +205,9 @@ mod tests {
         check(&mut feed, bad("b"), &[]);
         check(&mut feed, News::End, &[]);
         assert_eq!(told(&feed).len(), 1);
+        let verdicts: Vec<(String, usize)> =
+            feed.verdicts().into_iter().map(|(key, found)| (key.name, found.len())).collect();
+        assert_eq!(verdicts, [("a".to_owned(), 0), ("b".to_owned(), 1)]);
         check(&mut feed, bad("a"), &[]);
         assert_eq!(told(&feed)[1], ("a", "stays in force as it was read last"));
         // A list that names it all the same keeps it.

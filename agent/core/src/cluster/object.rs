@@ -55,6 +55,18 @@ impl Kind {
         Self::ALL.into_iter().find(|(_, a, k)| (*a, *k) == (api_version, kind)).map(|(kind, ..)| kind)
     }
 
+    /// Whether objects of the kind are policies.
+    #[must_use]
+    pub fn is_policy(self) -> bool {
+        matches!(
+            self,
+            Kind::NetworkPolicy
+                | Kind::CiliumNetworkPolicy
+                | Kind::CiliumClusterwideNetworkPolicy
+                | Kind::ClusterNetworkPolicy
+        )
+    }
+
     /// Whether objects of the kind live in a namespace.
     #[must_use]
     pub fn is_namespaced(self) -> bool {

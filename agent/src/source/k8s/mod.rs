@@ -3,12 +3,14 @@
 //! ```text
 //!  kinds ──where──> watch (one task per kind) ──Raw──> Document ──read──> News::Objects
 //!                     └── what fails ──> trouble ──> News::Trouble
+//!  Report ──> report: conditions and events (one agent of the cluster writes them), drops, the node's taint
 //! ```
 //! Only this folder knows the client library. A server that cannot be reached changes nothing: what was told stays, and
 //! the trouble is told.
 
 mod kinds;
 mod raw;
+mod report;
 mod trouble;
 mod watch;
 
@@ -22,9 +24,10 @@ use tokio::runtime;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::{News, Source};
+use super::{News, Reports, Source};
 use crate::tell;
 use kinds::WATCHED;
+pub use report::Writes;
 use trouble::Troubles;
 use watch::Setting;
 
@@ -42,6 +45,8 @@ pub struct K8s {
     pub kubeconfig: Option<PathBuf>,
     /// `egret.dev/` annotations of pods count.
     pub trust: bool,
+    /// This node, and what the agent does about it.
+    pub writes: Writes,
 }
 
 impl Source for K8s {
@@ -53,24 +58,25 @@ impl Source for K8s {
         WATCHED.iter().map(|watched| watched.kind).collect()
     }
 
-    fn tell(self: Box<Self>, to: &mpsc::Sender<News>) {
+    fn tell(self: Box<Self>, to: &mpsc::Sender<News>, reports: Reports) {
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         let runtime = match runtime {
             Ok(runtime) => runtime,
             Err(error) => return tell::line(format_args!("cannot start the source's event loop: {error}")),
         };
-        runtime.block_on(self.follow(to.clone()));
+        runtime.block_on(self.follow(to.clone(), reports));
     }
 }
 
 impl K8s {
-    async fn follow(&self, to: mpsc::Sender<News>) {
+    async fn follow(&self, to: mpsc::Sender<News>, reports: Reports) {
         let Some(client) = self.client(&to).await else { return };
         let troubles = Troubles::default();
         for watched in &WATCHED {
             let (client, troubles, to) = (client.clone(), troubles.clone(), to.clone());
             tokio::spawn(watch::follow(watched, Setting { client, trust: self.trust, troubles, to }));
         }
+        tokio::spawn(report::follow(client, self.writes.clone(), reports));
         let mut told = None;
         while !to.is_closed() {
             sleep(TROUBLES).await;

@@ -49,6 +49,7 @@ fn pages_are_of_one_version() {
     server.delete("Pod", "default", "p3");
     server.apply_json(pod("default", "p2a", "n1"));
     server.apply_json(pod("default", "p4", "elsewhere"));
+    server.apply_json(pod("default", "p4", "elsewhere again"));
     let token = first["metadata"]["continue"].as_str().expect("more");
     let second = get(&server, &format!("/api/v1/pods?limit=2&continue={token}")).expect(200);
     assert_eq!(names(&second), ["p2", "p3"]);

@@ -111,6 +111,22 @@ fn bookmarks_tell_of_changes_elsewhere() {
 }
 
 #[test]
+fn a_bookmark_says_what_the_client_does_not_know() {
+    let server = ApiServer::start();
+    server.apply_json(pod("default", "one", "n1"));
+    let mut watching = watch(&server, &format!("{WATCH}&allowWatchBookmarks=true&timeoutSeconds=6"));
+    assert_eq!(watching.brief(), "ADDED one 101");
+    assert_eq!(watching.brief(), "BOOKMARK  101", "which need not be the newest version");
+    server.apply_json(pod("default", "two", "n1"));
+    assert_eq!(watching.brief(), "ADDED two 102");
+    server.apply("{apiVersion: v1, kind: Namespace, metadata: {name: elsewhere}}");
+    assert_eq!(watching.brief(), "BOOKMARK  103");
+    server.apply_json(pod("default", "three", "n1"));
+    assert_eq!(watching.brief(), "ADDED three 104", "after which there is nothing to add");
+    watching.ends();
+}
+
+#[test]
 fn a_watch_can_begin_with_a_list() {
     let server = ApiServer::start();
     server.apply_json(pod("default", "one", "n1"));

@@ -1,6 +1,10 @@
 //! Writes: who wins, what is kept, and what a status subresource may change.
 
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
 use super::*;
+use crate::wait::until_true;
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
 const POLICIES: &str = "/apis/cilium.io/v2/namespaces/default/ciliumnetworkpolicies";
@@ -98,6 +102,35 @@ fn a_write_that_changes_nothing_is_no_change() {
     let patched = send(&server, "PATCH", POD, "merge-patch+json", &patch).expect(200);
     assert_eq!(patched["metadata"]["labels"], json!({"more": "x"}));
     assert_eq!((server.revision(), &patched["metadata"]["generation"]), (before + 1, &1.into()));
+    let patched = send(&server, "PATCH", POD, "merge-patch+json", &json!({"spec": null})).expect(200);
+    assert_eq!((&patched["spec"], &patched["metadata"]["generation"]), (&Value::Null, &2.into()));
+}
+
+#[test]
+fn who_is_overtaken_begins_anew() {
+    let server = ApiServer::start();
+    server.apply_json(pod("default", "one", "n1"));
+    let (done, patches) = (AtomicBool::new(false), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::SeqCst) {
+                let patch =
+                    json!({"metadata": {"annotations": {"n": patches.load(Ordering::SeqCst).to_string()}}});
+                send(&server, "PATCH", POD, "merge-patch+json", &patch).expect(200);
+                patches.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        let kept = (0..100).all(|number| {
+            let node = format!("n{number}");
+            server.apply_json(pod("default", "one", &node));
+            let before = patches.load(Ordering::SeqCst);
+            let later = || patches.load(Ordering::SeqCst) >= before + 2;
+            until_true("the patch under way is done", Duration::from_secs(10), later);
+            server.get("Pod", "default", "one").is_some_and(|pod| pod["spec"]["nodeName"] == node)
+        });
+        done.store(true, Ordering::SeqCst);
+        assert!(kept, "a patch of the annotations took the node back");
+    });
 }
 
 #[test]

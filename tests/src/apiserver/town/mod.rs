@@ -1,6 +1,7 @@
 //! A cluster of any size for benchmarks: pods as large as real ones, and changes of it at a rate. Everything follows
 //! from numbers, so two towns of the same size are the same. Knows the double only as a place to put objects.
 
+mod mould;
 mod pod;
 
 use std::net::Ipv4Addr;
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::ApiServer;
+use super::store::Expected;
 
 /// Pods lie in so many namespaces, each with so many applications, whose pods share their labels.
 const NAMESPACES: u32 = 100;
@@ -40,14 +42,15 @@ impl Town {
         (0..self.pods).for_each(|number| self.add(server, number));
     }
 
-    /// Puts in a pod, one of the first or a further one, as it is when it runs.
+    /// Puts in a pod, one of the first or a further one, as it is when it runs. It always has the same `uid`.
     pub fn add(&self, server: &ApiServer, number: u32) {
-        server.apply_json(self.pod(number, 0));
+        self.relabel(server, number, 0);
     }
 
     /// Gives a pod the labels of another release of its application.
     pub fn relabel(&self, server: &ApiServer, number: u32, release: u32) {
-        server.apply_json(self.pod(number, release));
+        let draft = mould::draft(&self.values(number, release));
+        server.shared.store().put(*mould::PODS, draft, Expected::Any).expect("pods are always there");
     }
 
     /// Deletes a pod.
@@ -57,8 +60,11 @@ impl Town {
 
     /// A pod as an object.
     pub fn pod(&self, number: u32, release: u32) -> Value {
-        let node = number % self.nodes;
-        pod::object(&pod::Pod { number, release, node: node_name(node), host: node_address(node) })
+        mould::object(&self.values(number, release))
+    }
+
+    fn values(&self, number: u32, release: u32) -> pod::Values {
+        pod::values(number, number % self.nodes, release)
     }
 
     /// The pods of a node, of the first ones.

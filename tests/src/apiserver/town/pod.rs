@@ -1,68 +1,90 @@
 //! A running pod with all that the parts of a cluster write into it: the template, what admission adds, what the
 //! scheduler and the kubelet report, and who wrote which field.
 
-use std::net::Ipv4Addr;
-
 use serde_json::{Value, json};
 
-use super::{address, app, name, namespace};
+use super::{address, app, name, namespace, node_address, node_name};
+
+/// Where a text of the mould is to be filled in.
+pub(super) const MARKS: [&str; 11] = [
+    "<app>",
+    "<name>",
+    "<namespace>",
+    "<node>",
+    "<host>",
+    "<address>",
+    "<hash>",
+    "<release>",
+    "<tier>",
+    "<uid>",
+    "<long>",
+];
+
+/// What is filled in, in the order of [`MARKS`].
+pub(super) type Values = [String; MARKS.len()];
 
 /// What differs from pod to pod.
-#[derive(Clone, Debug)]
-pub(super) struct Pod {
-    pub(super) number: u32,
-    /// In its labels.
-    pub(super) release: u32,
-    pub(super) node: String,
-    pub(super) host: Ipv4Addr,
+pub(super) fn values(number: u32, node: u32, release: u32) -> Values {
+    [
+        app(number),
+        name(number),
+        namespace(number),
+        node_name(node),
+        node_address(node).to_string(),
+        address(number).to_string(),
+        format!("{:08x}", number / 4),
+        release.to_string(),
+        if number.is_multiple_of(3) { "front" } else { "back" }.to_owned(),
+        format!("{number:08x}-0000-4000-8000-{:012x}", number.wrapping_mul(0x9e37_79b1)),
+        format!("{:064x}", u128::from(number.wrapping_mul(0x9e37_79b1)).pow(3)),
+    ]
 }
 
 const START: &str = "2026-01-15T08:30:00Z";
 const TOKENS: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// The object.
-pub(super) fn object(pod: &Pod) -> Value {
-    let (app, name, namespace) = (app(pod.number), name(pod.number), namespace(pod.number));
-    let owner = format!("{app}-{:08x}", pod.number / 4);
+/// The object, with marks where pods differ.
+pub(super) fn object() -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": name,
-            "generateName": format!("{owner}-"),
-            "namespace": namespace,
+            "name": "<name>",
+            "generateName": "<app>-<hash>-",
+            "namespace": "<namespace>",
+            "uid": "<uid>",
+            "generation": 1,
             "creationTimestamp": START,
             "labels": {
-                "app.kubernetes.io/name": app,
-                "app.kubernetes.io/instance": format!("{app}-{namespace}"),
+                "app.kubernetes.io/name": "<app>",
+                "app.kubernetes.io/instance": "<app>-<namespace>",
                 "app.kubernetes.io/part-of": "town",
-                "app.kubernetes.io/version": format!("1.{}.0", pod.release),
-                "pod-template-hash": format!("{:08x}", pod.number / 4),
-                "tier": if pod.number.is_multiple_of(3) { "front" } else { "back" },
+                "app.kubernetes.io/version": "1.<release>.0",
+                "pod-template-hash": "<hash>",
+                "tier": "<tier>",
             },
             "annotations": {
-                "checksum/config": format!("{:064x}", u128::from(pod.number).pow(3)),
+                "checksum/config": "<long>",
                 "kubectl.kubernetes.io/restartedAt": START,
                 "prometheus.io/scrape": "true",
                 "prometheus.io/port": "9102",
             },
             "ownerReferences": [{
-                "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner,
-                "uid": format!("{:08x}-0000-4000-8000-000000000000", pod.number / 4), "controller": true,
-                "blockOwnerDeletion": true,
+                "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "<app>-<hash>",
+                "uid": "<hash>-0000-4000-8000-000000000000", "controller": true, "blockOwnerDeletion": true,
             }],
             "managedFields": managed(),
         },
-        "spec": spec(pod, &app),
-        "status": status(pod, &app),
+        "spec": spec(),
+        "status": status(),
     })
 }
 
-fn spec(pod: &Pod, app: &str) -> Value {
+fn spec() -> Value {
     json!({
-        "nodeName": pod.node,
-        "serviceAccountName": app,
-        "serviceAccount": app,
+        "nodeName": "<node>",
+        "serviceAccountName": "<app>",
+        "serviceAccount": "<app>",
         "restartPolicy": "Always",
         "terminationGracePeriodSeconds": 30,
         "dnsPolicy": "ClusterFirst",
@@ -71,9 +93,9 @@ fn spec(pod: &Pod, app: &str) -> Value {
         "preemptionPolicy": "PreemptLowerPriority",
         "priority": 0,
         "securityContext": {"runAsNonRoot": true, "fsGroup": 1000, "seccompProfile": {"type": "RuntimeDefault"}},
-        "initContainers": [container("prepare", app, &[])],
+        "initContainers": [container("prepare", "<app>", &[])],
         "containers": [
-            container("main", app, &[("http", 8080), ("metrics", 9102)]),
+            container("main", "<app>", &[("http", 8080), ("metrics", 9102)]),
             container("proxy", "sidecar", &[("admin", 9901)]),
         ],
         "tolerations": [
@@ -84,11 +106,11 @@ fn spec(pod: &Pod, app: &str) -> Value {
         ],
         "topologySpreadConstraints": [{
             "maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway",
-            "labelSelector": {"matchLabels": {"app.kubernetes.io/name": app}},
+            "labelSelector": {"matchLabels": {"app.kubernetes.io/name": "<app>"}},
         }],
         "volumes": [
-            {"name": "config", "configMap": {"name": format!("{app}-config"), "defaultMode": 420}},
-            {"name": "tls", "secret": {"secretName": format!("{app}-tls"), "defaultMode": 420}},
+            {"name": "config", "configMap": {"name": "<app>-config", "defaultMode": 420}},
+            {"name": "tls", "secret": {"secretName": "<app>-tls", "defaultMode": 420}},
             {"name": "scratch", "emptyDir": {"sizeLimit": "1Gi"}},
             {"name": "kube-api-access", "projected": {"defaultMode": 420, "sources": [
                 {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
@@ -144,9 +166,7 @@ fn container(name: &str, app: &str, ports: &[(&str, u16)]) -> Value {
     container
 }
 
-fn status(pod: &Pod, app: &str) -> Value {
-    let address = address(pod.number).to_string();
-    let host = pod.host.to_string();
+fn status() -> Value {
     let condition = |name: &str| {
         json!({"type": name, "status": "True", "lastProbeTime": null, "lastTransitionTime": START,
             "observedGeneration": 1})
@@ -156,7 +176,7 @@ fn status(pod: &Pod, app: &str) -> Value {
             "name": name, "ready": true, "started": true, "restartCount": 0, "state": state, "lastState": {},
             "image": format!("registry.example.com/town/{image}-{name}:1.0.0"),
             "imageID": format!("registry.example.com/town/{image}-{name}@sha256:{:064x}", 0x1234_5678_u64),
-            "containerID": format!("containerd://{:064x}", u128::from(pod.number) << 64),
+            "containerID": "containerd://<long>",
         })
     };
     let running = || json!({"running": {"startedAt": START}});
@@ -170,13 +190,13 @@ fn status(pod: &Pod, app: &str) -> Value {
         "qosClass": "Burstable",
         "startTime": START,
         "observedGeneration": 1,
-        "hostIP": host,
-        "hostIPs": [{"ip": host}],
-        "podIP": address,
-        "podIPs": [{"ip": address}],
+        "hostIP": "<host>",
+        "hostIPs": [{"ip": "<host>"}],
+        "podIP": "<address>",
+        "podIPs": [{"ip": "<address>"}],
         "conditions": conditions,
-        "initContainerStatuses": [ran("prepare", app, finished)],
-        "containerStatuses": [ran("main", app, running()), ran("proxy", "sidecar", running())],
+        "initContainerStatuses": [ran("prepare", "<app>", finished)],
+        "containerStatuses": [ran("main", "<app>", running()), ran("proxy", "sidecar", running())],
     })
 }
 
