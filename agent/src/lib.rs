@@ -8,6 +8,7 @@ pub mod connection;
 pub mod datapath;
 pub mod exit;
 pub mod host;
+pub mod kubectl;
 pub mod learn;
 pub mod netlink;
 pub mod place;
@@ -28,6 +29,10 @@ fn uninstall(args: &cli::UninstallArgs) -> Result<u8, exit::Refusal> {
 /// code.
 #[must_use]
 pub fn main() -> u8 {
+    let program = std::env::args_os().next();
+    if program.is_some_and(|program| kubectl::is_meant(program.as_ref())) {
+        return kubectl::main(std::env::args_os());
+    }
     let cli = match cli::parse() {
         Ok(cli) => cli,
         Err(code) => return code,

@@ -28,6 +28,7 @@ pub struct Agent {
     dir: PathBuf,
     pins: PathBuf,
     args: Vec<String>,
+    node: String,
     /// Of `--source`; empty: the folder.
     source: Vec<String>,
     running: Option<Running>,
@@ -42,7 +43,8 @@ impl Agent {
         let dir = world.dir().join(format!("agent-{number}"));
         fs::create_dir_all(dir.join("objects")).expect("a folder");
         let pins = Path::new(egret::datapath::ROOT).join(format!("agent-{}-{number}", std::process::id()));
-        Self { place: world.place(ns), dir, pins, args: Vec::new(), source: Vec::new(), running: None }
+        let (node, args, source) = ("n1".to_owned(), Vec::new(), Vec::new());
+        Self { place: world.place(ns), dir, pins, args, node, source, running: None }
     }
 
     /// Asks an API server instead of the folder.
@@ -58,6 +60,13 @@ impl Agent {
     #[must_use]
     pub fn at(mut self, place: Place) -> Self {
         self.place = place;
+        self
+    }
+
+    /// On the node of this name instead of `n1`.
+    #[must_use]
+    pub fn node(mut self, name: &str) -> Self {
+        self.node = name.to_owned();
         self
     }
 
@@ -233,7 +242,7 @@ impl Agent {
         let objects = format!("dir:{}", self.dir.join("objects").display());
         let (socket, pins) = (self.socket().display().to_string(), self.pins.display().to_string());
         let program = binary().display().to_string();
-        let fixed = ["agent", "--socket", &socket, "--pins", &pins, "--node", "n1", "--source"];
+        let fixed = ["agent", "--socket", &socket, "--pins", &pins, "--node", &self.node, "--source"];
         let source: Vec<&str> = match self.source.is_empty() {
             true => vec![&objects],
             false => self.source.iter().map(String::as_str).collect(),

@@ -26,6 +26,14 @@ pub fn binary() -> PathBuf {
     path
 }
 
+/// A real kubectl: the one that `xtask` has put there, else that of the machine.
+pub fn kubectl() -> Option<PathBuf> {
+    let given = std::env::var_os("EGRET_KUBECTL").map(PathBuf::from);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = || std::env::split_paths(&path).map(|dir| dir.join("kubectl")).find(|file| file.exists());
+    given.or_else(found)
+}
+
 /// An `egret run` under construction.
 #[derive(Clone, Debug)]
 pub struct Egret {

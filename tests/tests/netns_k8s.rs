@@ -1,12 +1,15 @@
 //! The agent beside an API server: every change in force, whatever becomes of the connection (CASES K, L at level C).
 
+use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use egret_tests::agent::Agent;
 use egret_tests::apiserver::{ApiServer, Crd};
+use egret_tests::exec::{Cmd, Place};
 use egret_tests::netns::{World, WorldBuilder};
-use egret_tests::wait;
+use egret_tests::{residue, wait};
 use nix::sys::signal::Signal;
 
 const SERVER: &str = "10.8.2.2:8080";
@@ -388,4 +391,85 @@ fn a_node_takes_pods_once_they_are_held_and_drops_are_told() {
         "{:?}",
         events(&scene.api, "")
     );
+}
+
+/// The cgroups of pods, as the systemd driver makes them, removed when dropped.
+struct Kubepods(PathBuf);
+
+impl Kubepods {
+    fn new() -> Self {
+        let name = format!("eg-own-{}", std::process::id());
+        Self(residue::cgroup2().expect("cgroup v2").join(name).join("kubepods.slice"))
+    }
+
+    fn pod(&self, object: &serde_json::Value) -> PathBuf {
+        let uid = object["metadata"]["uid"].as_str().expect("the server gives one").replace('-', "_");
+        let path = self.0.join(format!("kubepods-pod{uid}.slice"));
+        fs::create_dir_all(&path).expect("a cgroup");
+        path
+    }
+
+    /// Below the mount.
+    fn option(&self) -> String {
+        let mount = residue::cgroup2().expect("cgroup v2");
+        self.0.strip_prefix(mount).expect("below").display().to_string()
+    }
+}
+
+impl Drop for Kubepods {
+    fn drop(&mut self) {
+        let pods = fs::read_dir(&self.0).into_iter().flatten().flatten().map(|entry| entry.path());
+        let pods: Vec<PathBuf> = pods.filter(|path| path.is_dir()).collect();
+        for dir in pods.into_iter().chain([self.0.clone(), self.0.parent().expect("its own").to_owned()]) {
+            if wait::until(LIMIT, || fs::remove_dir(&dir).ok()).is_none() {
+                eprintln!("{dir:?} stays");
+            }
+        }
+    }
+}
+
+#[test]
+fn l_a04_no_policy_and_no_earlier_agent_cuts_the_agent_off() {
+    let own = |name: &str| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: kube-system, labels: {{app: egret}}}}\nspec: \
+             {{nodeName: n1, hostNetwork: true}}\nstatus: {{phase: Running}}\n"
+        )
+    };
+    let tree = Kubepods::new();
+    let Scene { mut agent, api, _server, world } =
+        Scene::new(&["--trust-annotations", "--startup", "deny", "--kubepods", &tree.option()]);
+    for object in [DENY.replace("shop", "kube-system").replace("app: a", "app: egret"), own("egret-1")] {
+        api.apply(&object);
+    }
+    let pod = |name: &str| api.get("Pod", "kube-system", name).expect("there");
+    agent = agent.at(world.place("h").cgroup(&tree.pod(&pod("egret-1"))));
+    agent.start();
+    agent.expect_ready("kube-system/egret-1");
+    let told = agent.json(&["status"])["problems"].to_string();
+    assert!(told.contains("Pod/kube-system/egret-1: is the agent itself"), "{told}");
+    let scene = Scene { agent, api, _server, world };
+    scene.api.drop_connections();
+    scene.api.apply(DENY);
+    scene.expect(false, "the API server is reached");
+    // Another pod of the DaemonSet, which nobody knows yet, below what the first one left in force.
+    let Scene { mut agent, api, _server, world } = scene;
+    agent.end(Signal::SIGKILL);
+    api.delete("Pod", "kube-system", "egret-1");
+    api.apply(&own("egret-2"));
+    let cgroup = tree.pod(&api.get("Pod", "kube-system", "egret-2").expect("there"));
+    agent = agent.at(world.place("h").cgroup(&cgroup));
+    agent.start();
+    let scene = Scene { agent, api, _server, world };
+    scene.api.delete("NetworkPolicy", "shop", "deny");
+    scene.expect(true, "the API server is reached");
+    // The other pods of that cgroup are still judged.
+    let stranger = tree.0.join("kubepods-pod0f3ab5b9_7a5e_4c5e_9b7a_8d2c1e6f0a11.slice");
+    fs::create_dir_all(&stranger).expect("a cgroup");
+    let line = format!("exec 3<>/dev/tcp/127.0.0.1/{}", scene.api.addr().port());
+    let place = scene.world.place("h");
+    let reach = |place: &Place| place.run(&Cmd::new(["timeout", "2", "bash", "-c", &line])).success();
+    assert!(reach(&place) && !reach(&place.clone().cgroup(&stranger)), "unknown pods are denied");
+    drop(scene);
+    drop(tree);
 }

@@ -83,10 +83,10 @@ pub(crate) fn run_tier(tier: Tier, packages: &[&str], names: &[String], tally: &
                     77
                 ));
             }
-            setup::ensure(&[setup::Tier::Bpf, setup::Tier::Test])?;
+            setup::ensure(&[setup::Tier::Bpf, setup::Tier::Test, setup::Tier::Deploy])?;
             let built = cargo::build_bins(&[])?;
             let mut command = nextest(tier, names);
-            command.args(packages);
+            command.args(packages).env("EGRET_KUBECTL", setup::tools()?.kubectl);
             cargo::with_egret(&mut command, &built)?;
             tally::run(&mut command, tally)
         }

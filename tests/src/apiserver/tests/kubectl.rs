@@ -7,23 +7,24 @@ use super::*;
 
 /// Runs kubectl against a server; what it prints, both ways.
 struct Kubectl {
+    program: std::path::PathBuf,
     config: std::path::PathBuf,
 }
 
 impl Kubectl {
     fn new(server: &ApiServer) -> Option<Self> {
-        if Command::new("kubectl").args(["version", "--client"]).output().is_err() {
+        let Some(program) = crate::egret::kubectl() else {
             eprintln!("not run: there is no kubectl here");
             return None;
-        }
+        };
         let port = server.addr().port();
         let config = std::env::temp_dir().join(format!("egret-double-{}-{port}", std::process::id()));
         std::fs::write(&config, server.kubeconfig()).expect("a file");
-        Some(Self { config })
+        Some(Self { program, config })
     }
 
     fn command(&self, line: &str) -> Command {
-        let mut command = Command::new("kubectl");
+        let mut command = Command::new(&self.program);
         // Its cache of discovery would outlive the server.
         command.env("KUBECONFIG", &self.config).env("KUBECACHEDIR", self.config.with_extension("cache"));
         command.args(line.split(' '));

@@ -27,11 +27,19 @@ pub(super) struct Events {
 /// Which drops were said of, and when.
 #[derive(Debug, Default)]
 struct Said {
-    pods: BTreeMap<(String, String), (BTreeMap<String, u64>, Option<Instant>)>,
+    pods: BTreeMap<(String, String), SaidOfPod>,
     /// What was dropped before this agent began is not news.
     begun: bool,
     minute: Option<Instant>,
     events: usize,
+}
+
+/// What was said of a pod last.
+#[derive(Debug, Default)]
+struct SaidOfPod {
+    drops: BTreeMap<String, u64>,
+    /// `None`: of an earlier agent, or nothing.
+    at: Option<Instant>,
 }
 
 impl Events {
@@ -63,7 +71,8 @@ impl Said {
     /// The pods about which something is to be said now, with the text.
     fn due(&mut self, drops: &Drops, now: Instant) -> Vec<((String, String), String)> {
         if !std::mem::replace(&mut self.begun, true) {
-            self.pods = drops.iter().map(|(pod, reasons)| (pod.clone(), (reasons.clone(), None))).collect();
+            let before = |reasons: &BTreeMap<String, u64>| SaidOfPod { drops: reasons.clone(), at: None };
+            self.pods = drops.iter().map(|(pod, reasons)| (pod.clone(), before(reasons))).collect();
             return Vec::new();
         }
         self.pods.retain(|pod, _| drops.contains_key(pod));
@@ -72,18 +81,18 @@ impl Said {
         }
         let mut due = Vec::new();
         for (pod, reasons) in drops {
-            let (before, last) = self.pods.entry(pod.clone()).or_default();
+            let said = self.pods.entry(pod.clone()).or_default();
             let grown = |(reason, count): (&String, &u64)| {
-                let more = count.saturating_sub(before.get(reason).copied().unwrap_or(0));
+                let more = count.saturating_sub(said.drops.get(reason).copied().unwrap_or(0));
                 (more > 0).then(|| format!("{more} {reason}"))
             };
             let news: Vec<String> = reasons.iter().filter_map(grown).collect();
-            let rests = last.is_some_and(|last| now.duration_since(last) < PAUSE);
+            let rests = said.at.is_some_and(|last| now.duration_since(last) < PAUSE);
             if news.is_empty() || rests || self.events >= PER_MINUTE {
                 continue;
             }
             self.events += 1;
-            (*before, *last) = (reasons.clone(), Some(now));
+            *said = SaidOfPod { drops: reasons.clone(), at: Some(now) };
             due.push((pod.clone(), format!("packets dropped by policy: {}", news.join(", "))));
         }
         due

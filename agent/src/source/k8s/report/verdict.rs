@@ -125,7 +125,7 @@ const VALID: &str = "PolicyValid";
 impl Verdict {
     fn of(found: &[Diagnostic]) -> Self {
         let valid = found.iter().all(|d| d.severity != Severity::Error);
-        let texts: Vec<String> = found.iter().map(|d| text(d)).collect();
+        let texts: Vec<String> = found.iter().map(text).collect();
         let (reason, message) = match (valid, texts.is_empty()) {
             (true, true) => (VALID, "Policy validation succeeded".to_owned()),
             (true, false) => ("PolicyWarning", texts.join("; ")),
@@ -199,7 +199,7 @@ mod tests {
         let warning = told(Severity::Warning, "", "no DNS");
         let error = told(Severity::Error, "spec.egress[0]", "is no rule");
         check(&[], (true, VALID, "Policy validation succeeded"));
-        check(&[warning.clone()], (true, "PolicyWarning", "no DNS"));
+        check(std::slice::from_ref(&warning), (true, "PolicyWarning", "no DNS"));
         check(&[error, warning], (false, "PolicyInvalid", "spec.egress[0]: is no rule; no DNS"));
         let long = Verdict::of(&[told(Severity::Error, "", &"ä".repeat(5000))]);
         assert_eq!(long.message.chars().count(), MESSAGE + 3);
