@@ -64,7 +64,7 @@ impl Datapath {
     fn write(&mut self, entry: &Entry, put: bool) -> io::Result<()> {
         let map = self.ebpf.map_mut(map_of(entry)).ok_or(io::ErrorKind::NotFound)?;
         match entry {
-            Entry::Rules(key, chunk) => hash::<RuleKey, RuleChunk>(map, key, put.then_some(chunk)),
+            Entry::Rules(key, chunk) => hash::<RuleKey, RuleChunk>(map, key, put.then_some(&**chunk)),
             Entry::Cidr(prefix, class) => {
                 trie::<CidrKey, u32>(map, &Key::new(prefix.bits, prefix.key), put.then_some(class))
             }
