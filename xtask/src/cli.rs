@@ -88,6 +88,9 @@ enum Task {
         /// The name to import it under; default: localhost/egret:VERSION.
         #[arg(long)]
         name: Option<String>,
+        /// Start the agent of the image in namespaces of its own, and wait for its readiness probe; needs root.
+        #[arg(long = "try")]
+        try_it: bool,
     },
     /// The Helm chart and the manifests.
     #[command(subcommand)]
@@ -124,8 +127,8 @@ pub(crate) fn run() -> Result<()> {
         Task::Soak { messages, seconds } => test::soak(messages, seconds),
         Task::Bench { args } => thin::bench(&args),
         Task::Demo { args } => thin::demo(&args),
-        Task::Image { binary, output, name } => {
-            image::run(binary.as_deref(), output.as_deref(), name.as_deref())
+        Task::Image { binary, output, name, try_it } => {
+            image::run(binary.as_deref(), output.as_deref(), name.as_deref(), try_it)
         }
         Task::Deploy(Deploy::Check { update }) => deploy::check(update),
         Task::Tidy => tidy::run(),

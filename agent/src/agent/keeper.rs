@@ -100,8 +100,8 @@ impl Setting {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OwnPod {
     pub(super) uid: String,
-    /// Id of its cgroup.
-    pub(super) cgroup: u64,
+    /// Id of its cgroup, of version 2.
+    pub(super) cgroup: Option<u64>,
 }
 
 /// The task.

@@ -141,7 +141,7 @@ fn setting(node: &str) -> Setting {
         search: Vec::new(),
         cluster_domain: Name::parse("cluster.local").expect("a name"),
         method: Method::of_kernel(),
-        host: Host { cgroups: hierarchy.mount.clone(), proc: "/proc".into() },
+        host: Host { cgroups: hierarchy.mount.clone(), cgroups_v1: Vec::new(), proc: "/proc".into() },
         hierarchy,
         startup: StartupMode::Allow,
         kubepods: None,

@@ -34,6 +34,8 @@ pub(super) struct Local {
     pub(super) name: String,
     /// Empty if the source gives none.
     pub(super) uid: String,
+    /// It uses its node's network.
+    pub(super) host_network: bool,
     /// Its own addresses.
     pub(super) ips: BTreeSet<IpAddr>,
     /// Number of its identity.
@@ -186,6 +188,7 @@ impl From<&LocalPod> for Local {
         Self {
             name: format!("{}/{}", pod.key.namespace, pod.key.name),
             uid: pod.uid.clone(),
+            host_network: pod.host_network,
             ips: pod.ips.clone(),
             identity: pod.identity,
             profile: pod.profile.clone(),

@@ -13,7 +13,7 @@ use super::startup::Guard;
 use crate::datapath::cgroup_link;
 use crate::datapath::tc::Placed;
 use crate::learn::{Effects, now};
-use crate::place::{Spot, Wish};
+use crate::place::{Sought, Spot, Wish};
 use crate::tell;
 
 impl Keeper {
@@ -99,7 +99,7 @@ impl Keeper {
             let held = self.locate(&entry, &pods);
             found |= held.is_ok();
             // Whoever some policy selects stays unknown to the programs above all pods until it is held.
-            let home = pods.get(&entry.pod.uid).filter(|_| entry.pod.policies.is_empty());
+            let home = self.home(&entry.pod.uid, &pods).filter(|_| entry.pod.policies.is_empty());
             let home = self.know(&entry, home.map(PathBuf::as_path));
             let noted = self.registry.iter_mut().find(|e| e.id == entry.id);
             if let Some(noted) = noted {
@@ -109,9 +109,15 @@ impl Keeper {
         found
     }
 
+    /// The pod's own cgroup, as far as the programs above all pods may know it.
+    fn home<'a>(&self, uid: &str, pods: &'a BTreeMap<String, PathBuf>) -> Option<&'a PathBuf> {
+        pods.get(uid).filter(|home| self.setting.host.is_unified(home))
+    }
+
     fn locate(&self, entry: &Entry, pods: &BTreeMap<String, PathBuf>) -> Result<Held, String> {
         let wish = Wish::of(&entry.pod.annotations).map_err(|error| error.to_string())?;
-        let spot = self.setting.host.find(&wish, &entry.pod.uid, pods).map_err(|error| error.to_string())?;
+        let sought = Sought { wish: &wish, uid: &entry.pod.uid, host_network: entry.pod.host_network };
+        let spot = self.setting.host.find(sought, pods).map_err(|error| error.to_string())?;
         if let Some(other) = self.registry.at(&spot) {
             return Err(format!("{spot} is held for {}", other.pod.name));
         }
@@ -119,7 +125,7 @@ impl Keeper {
             Spot::Cgroup(path) => Some(id_of(path).map_err(|error| format!("{spot}: {error}"))?),
             Spot::Interface { .. } => None,
         };
-        let home = pods.get(&entry.pod.uid).filter(|_| cgroup.is_none()).cloned();
+        let home = self.home(&entry.pod.uid, pods).filter(|_| cgroup.is_none()).cloned();
         Ok(Held { spot, cgroup, home, attached: false })
     }
 

@@ -160,6 +160,7 @@ mod tests {
         Local {
             name: name.into(),
             uid: uid.into(),
+            host_network: false,
             ips: BTreeSet::new(),
             identity: 256,
             profile: Default::default(),

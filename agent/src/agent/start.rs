@@ -35,6 +35,7 @@ use crate::learn::Learner;
 use crate::netlink::Subscription;
 use crate::place::Host;
 use crate::resolvers;
+use crate::sandbox::cgroup;
 use crate::sandbox::preflight::Preflight;
 use crate::source::Told;
 use crate::tell;
@@ -68,9 +69,11 @@ impl Ground {
         if let Some((uid, cgroup)) = Host::own_pod(&pods) {
             let failed = |error| system(&format!("look at {}", cgroup.display()), &error);
             let id = fs::metadata(cgroup).map_err(failed)?.ino();
+            let id = Some(id).filter(|_| setting.host.is_unified(cgroup));
             setting.own_pod = Some(OwnPod { uid: uid.to_owned(), cgroup: id });
+            let known = |id: u64| datapath.bound_cgroups().iter().any(|(bound, _)| *bound == id);
             // What an earlier agent left above all pods shall not cut this one off from the API server.
-            if datapath.bound_cgroups().iter().all(|(bound, _)| *bound != id)
+            if id.is_some_and(|id| !known(id))
                 && let Err(error) = datapath.bind_cgroup(cgroup, NOBODY)
             {
                 tell::line(format_args!("warning: {error}"));
@@ -119,7 +122,7 @@ impl Keeper {
             self.datapath.purge(&|id| !known.contains(&id), &gone);
         }
         self.datapath.sweep_interfaces();
-        let own = self.setting.own_pod.as_ref().map(|own| own.cgroup);
+        let own = self.setting.own_pod.as_ref().and_then(|own| own.cgroup);
         let own: BTreeSet<u64> = own.into_iter().collect();
         let bound = self.datapath.bound_cgroups().into_iter();
         for (cgroup, _) in bound.filter(|(cgroup, id)| !known.contains(id) && !own.contains(cgroup)) {
@@ -276,7 +279,11 @@ fn setting(args: &AgentArgs, host: &Preflight, adopted: bool) -> Result<Setting,
         search: host_resolvers.search,
         cluster_domain: args.cluster_domain.clone(),
         method: Method::of_kernel(),
-        host: Host { cgroups: host.hierarchy.mount.clone(), proc: "/proc".into() },
+        host: Host {
+            cgroups: host.hierarchy.mount.clone(),
+            cgroups_v1: cgroup::version_one().map_err(|e| system("read the mount table", &e))?,
+            proc: "/proc".into(),
+        },
         hierarchy: host.hierarchy.clone(),
         startup: args.startup,
         kubepods: args.kubepods.as_ref().map(|path| path.strip_prefix("/").unwrap_or(path).to_owned()),

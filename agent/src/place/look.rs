@@ -29,6 +29,13 @@ pub enum LookError {
         /// What the kernel said.
         error: io::Error,
     },
+    /// Its object says that it has a network of its own. Container runtimes keep helpers of their own in a pod's cgroup,
+    /// and what becomes a container is in the host's network first: neither is the pod.
+    #[error("the processes in {} are in this host's network namespace, and the object does not say hostNetwork", .0.display())]
+    HostNetwork(PathBuf),
+    /// Programs attach to cgroups of version 2 only.
+    #[error("it is in this host's network namespace, and its cgroup {} is of version 1: nothing can hold it", .0.display())]
+    VersionOne(PathBuf),
     /// The namespace has no interface with an end on this host.
     #[error("{} has no interface whose other side is in this network namespace", .0.display())]
     NoPair(PathBuf),
@@ -39,17 +46,30 @@ pub enum LookError {
 pub struct Host {
     /// The cgroup2 mount.
     pub cgroups: PathBuf,
+    /// Mounts of cgroups of version 1, where older kubelets keep pods. Only good for finding their processes.
+    pub cgroups_v1: Vec<PathBuf>,
     /// The proc mount.
     pub proc: PathBuf,
 }
 
+/// What leads to a pod.
+#[derive(Debug, Clone, Copy)]
+pub struct Sought<'a> {
+    /// What its annotations say.
+    pub wish: &'a Wish,
+    /// Its uid.
+    pub uid: &'a str,
+    /// Its object says that it uses its node's network.
+    pub host_network: bool,
+}
+
 impl Host {
-    /// Where the pod with this wish and uid is now. A pod in the host's network namespace is found by its cgroup.
+    /// Where the pod is now, of these ([`Host::pods`]). A pod on the host's network is found by its cgroup.
     ///
     /// # Errors
     /// [`LookError`]: it may be there later.
-    pub fn find(&self, wish: &Wish, uid: &str, pods: &BTreeMap<String, PathBuf>) -> Result<Spot, LookError> {
-        match wish {
+    pub fn find(&self, sought: Sought<'_>, pods: &BTreeMap<String, PathBuf>) -> Result<Spot, LookError> {
+        match sought.wish {
             Wish::Interface(name) => self.interface(name),
             Wish::Netns(path) => self.behind(path),
             Wish::Cgroup(path) => {
@@ -58,25 +78,33 @@ impl Host {
                 there.map_err(|error| missing(format!("cgroup {}", path.display()), error))?;
                 Ok(Spot::Cgroup(path))
             }
-            Wish::Uid => self.by_uid(pods.get(uid).ok_or_else(|| LookError::NoCgroup(uid.to_owned()))?),
-        }
-    }
-
-    /// The cgroup of every pod of this host, by uid.
-    #[must_use]
-    pub fn pods(&self) -> BTreeMap<String, PathBuf> {
-        let mut found = BTreeMap::new();
-        let mut roots = vec![(self.cgroups.clone(), 0)];
-        while let Some((dir, depth)) = roots.pop() {
-            for child in directories(&dir) {
-                if name(&child).is_some_and(kubepods::is_root) {
-                    pods_below(&child, kubepods::POD_DEPTH, &mut found);
-                } else if depth + 1 < kubepods::ROOT_DEPTH {
-                    roots.push((child, depth + 1));
+            Wish::Uid => {
+                let cgroup =
+                    pods.get(sought.uid).ok_or_else(|| LookError::NoCgroup(sought.uid.to_owned()))?;
+                match sought.host_network {
+                    false => self.by_process(cgroup),
+                    true if self.is_unified(cgroup) => Ok(Spot::Cgroup(cgroup.clone())),
+                    true => Err(LookError::VersionOne(cgroup.clone())),
                 }
             }
         }
+    }
+
+    /// The cgroup of every pod of this host, by uid; of version 2 if there is one.
+    #[must_use]
+    pub fn pods(&self) -> BTreeMap<String, PathBuf> {
+        let mut found = BTreeMap::new();
+        // Later ones count.
+        for mount in self.cgroups_v1.iter().chain([&self.cgroups]) {
+            pods_in(mount, &mut found);
+        }
         found
+    }
+
+    /// Whether programs can be attached to the cgroup, and know it by its id.
+    #[must_use]
+    pub fn is_unified(&self, cgroup: &Path) -> bool {
+        cgroup.starts_with(&self.cgroups)
     }
 
     /// The pod that this process runs in: its uid and its cgroup, of these.
@@ -102,13 +130,13 @@ impl Host {
         Ok(Spot::Interface { ifindex: found.ifindex, name: found.name.clone() })
     }
 
-    fn by_uid(&self, cgroup: &Path) -> Result<Spot, LookError> {
+    fn by_process(&self, cgroup: &Path) -> Result<Spot, LookError> {
         let own = self.proc.join("self/ns/net");
         let mut last = LookError::Empty(cgroup.to_owned());
         for process in processes(cgroup).into_iter().take(PROCESSES) {
             let path = self.proc.join(process).join("ns/net");
             match netns::same(&path, &own) {
-                Ok(true) => return Ok(Spot::Cgroup(cgroup.to_owned())),
+                Ok(true) => last = LookError::HostNetwork(cgroup.to_owned()),
                 Ok(false) => match self.behind(&path) {
                     Err(error) => last = error,
                     found => return found,
@@ -123,6 +151,20 @@ impl Host {
 
 fn missing(what: String, error: io::Error) -> LookError {
     LookError::Missing { what, error }
+}
+
+/// The pods in trees that begin not too far below a mount.
+fn pods_in(mount: &Path, found: &mut BTreeMap<String, PathBuf>) {
+    let mut roots = vec![(mount.to_owned(), 0)];
+    while let Some((dir, depth)) = roots.pop() {
+        for child in directories(&dir) {
+            if name(&child).is_some_and(kubepods::is_root) {
+                pods_below(&child, kubepods::POD_DEPTH, found);
+            } else if depth + 1 < kubepods::ROOT_DEPTH {
+                roots.push((child, depth + 1));
+            }
+        }
+    }
 }
 
 fn pods_below(dir: &Path, depth: usize, found: &mut BTreeMap<String, PathBuf>) {

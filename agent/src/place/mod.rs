@@ -14,7 +14,7 @@ pub mod wish;
 
 use std::path::PathBuf;
 
-pub use look::{Host, LookError};
+pub use look::{Host, LookError, Sought};
 pub use wish::{Wish, WishError};
 
 /// Where packets of a pod are seen.

@@ -46,6 +46,15 @@ pub struct Leftover {
     pub in_use: bool,
 }
 
+/// Where cgroups of version 1 are mounted.
+///
+/// # Errors
+/// The mount table cannot be read.
+pub fn version_one() -> io::Result<Vec<PathBuf>> {
+    let v1 = mounts::table()?.into_iter().filter(|mount| mount.fs_type == "cgroup");
+    Ok(v1.map(|mount| mount.point).collect())
+}
+
 impl Hierarchy {
     /// Finds cgroup v2 by the mount table, wherever it is. `Err(NotFound)` if there is none.
     pub fn find() -> io::Result<Self> {

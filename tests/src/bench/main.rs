@@ -7,9 +7,11 @@
 //! dns, names ────────────────────────────┘
 //! sockets (TCP_RR, TCP_CRR, UDP, DNS latency): no filter | nftables | egret run, or egret at a pod's veth
 //! changes: labels and policies from a text to the kernel's maps, through the agent's own code
+//! churn: an API server with a cluster that changes, and an agent of its own process
 //! ```
 
 mod changes;
+mod churn;
 mod dns;
 mod flood;
 mod floor;
@@ -22,12 +24,11 @@ mod table;
 
 use std::process::ExitCode;
 
-const USAGE: &str =
-    "usage: bench [packets|packets-tc|flood|flood-tc|dns|names|changes|sockets|sockets-tc]...   (none: all)";
+const USAGE: &str = "usage: bench [packets|packets-tc|flood|flood-tc|dns|names|changes|churn|sockets|sockets-tc]...   (none: all)";
 /// A section: its name and what runs it.
 type Section = (&'static str, fn() -> table::Table);
 
-const SECTIONS: [Section; 9] = [
+const SECTIONS: [Section; 10] = [
     ("packets", packets::run),
     ("packets-tc", packets::run_tc),
     ("flood", flood::run),
@@ -35,6 +36,7 @@ const SECTIONS: [Section; 9] = [
     ("dns", dns::run),
     ("names", names::run),
     ("changes", changes::run),
+    ("churn", churn::run),
     ("sockets", sockets::run),
     ("sockets-tc", sockets::run_tc),
 ];

@@ -22,6 +22,8 @@ INT_OR_STRING = "x-kubernetes-int-or-string"
 # Forbidden anywhere in a structural schema (apiextensions.k8s.io/v1).
 FORBIDDEN = {"$ref", "definitions", "dependencies", "deprecated", "discriminator", "id", "patternProperties",
              "readOnly", "writeOnly", "xml"}
+# What a schema may hold at its root where status is a subresource: what stands there would not be about status.
+AT_ROOT = {"description", "type", "format", "title", "required", "properties", PRESERVE, "x-kubernetes-validations"}
 # Forbidden within allOf, anyOf, oneOf and not, which only look at values.
 ONLY_OUTSIDE = {"description", "type", "default", "additionalProperties", "nullable", PRESERVE, INT_OR_STRING}
 
@@ -58,7 +60,10 @@ def check_object(thing):
             yield error.message
     if thing["kind"] == "CustomResourceDefinition":
         for version in thing["spec"]["versions"]:
-            yield from structural(version["schema"]["openAPIV3Schema"], "schema", False)
+            schema = version["schema"]["openAPIV3Schema"]
+            yield from structural(schema, "schema", False)
+            if "status" in version.get("subresources", {}):
+                yield from (f"schema: {word} is forbidden beside a status" for word in sorted(schema.keys() - AT_ROOT))
 
 
 def structural(schema, at, inside):

@@ -1,9 +1,9 @@
 //! The one layer: a tar of a few files and of the folders above them, all of root and of the year 1970.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fs, path::Path};
 
 use anyhow::{Context, Result};
-use tar::{Builder, EntryType, Header};
+use tar::{Archive, Builder, EntryType, Header};
 
 /// A file of the image.
 pub(super) struct File<'a> {
@@ -32,6 +32,12 @@ pub(super) fn tar(files: &[File<'_>]) -> Result<Vec<u8>> {
         append(&mut builder, EntryType::Regular, file.path, file.mode, file.bytes)?;
     }
     builder.into_inner().context("ending a tar")
+}
+
+/// Unpacks a layer into a folder that is not there yet.
+pub(super) fn unpack(tar: &[u8], folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    Archive::new(tar).unpack(folder).with_context(|| format!("unpacking into {}", folder.display()))
 }
 
 /// Adds one entry, with nothing in it but what is given here.

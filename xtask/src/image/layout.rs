@@ -1,13 +1,17 @@
 //! The image layout (OCI image specification 1.1): layer, configuration, manifest and index, each but the last a blob
 //! under its digest, all in one tar.
 
-use std::{collections::BTreeMap, io::Write};
+use std::{
+    collections::BTreeMap,
+    io::{Read, Write},
+    path::Path,
+};
 
-use anyhow::{Context, Result};
-use flate2::{Compression, GzBuilder};
+use anyhow::{Context, Result, bail, ensure};
+use flate2::{Compression, GzBuilder, read::GzDecoder};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use tar::{Builder, EntryType};
+use tar::{Archive, Builder, EntryType};
 
 use super::layer::append;
 
@@ -57,6 +61,40 @@ pub(super) fn image(layer: &[u8], machine: &str, name: &str) -> Result<Image> {
         json!({ "io.containerd.image.name": name, "org.opencontainers.image.ref.name": name });
     let index = json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": [manifest] });
     Ok(Image { tar: blobs.into_tar(&serde_json::to_vec(&index)?)?, digest })
+}
+
+/// The layer of an image, found as an engine finds it and checked against its digests.
+pub(super) fn layer(image: &Image) -> Result<Vec<u8>> {
+    let index: Value = serde_json::from_slice(&file(&image.tar, "index.json")?)?;
+    let manifest: Value = serde_json::from_slice(&blob(&image.tar, &index["manifests"][0])?)?;
+    let config: Value = serde_json::from_slice(&blob(&image.tar, &manifest["config"])?)?;
+    let mut layer = Vec::new();
+    GzDecoder::new(&blob(&image.tar, &manifest["layers"][0])?[..]).read_to_end(&mut layer)?;
+    ensure!(config["rootfs"]["diff_ids"] == json!([digest(&layer)]), "the layer is not the configuration's");
+    Ok(layer)
+}
+
+/// The blob that a descriptor means.
+fn blob(tar: &[u8], descriptor: &Value) -> Result<Vec<u8>> {
+    let wanted = descriptor["digest"].as_str().context("a descriptor has no digest")?;
+    let bytes = file(tar, &format!("blobs/{}", wanted.replace(':', "/")))?;
+    ensure!(
+        digest(&bytes) == wanted && descriptor["size"] == bytes.len(),
+        "{wanted} is another blob's digest"
+    );
+    Ok(bytes)
+}
+
+fn file(tar: &[u8], path: &str) -> Result<Vec<u8>> {
+    for entry in Archive::new(tar).entries()? {
+        let mut entry = entry?;
+        if entry.path()? == Path::new(path) {
+            let mut bytes = Vec::new();
+            entry.read_to_end(&mut bytes)?;
+            return Ok(bytes);
+        }
+    }
+    bail!("the image holds no {path}")
 }
 
 fn labels() -> Value {

@@ -8,6 +8,7 @@
 mod elf;
 mod layer;
 mod layout;
+mod trial;
 
 use std::{
     fs,
@@ -21,8 +22,13 @@ use crate::{cargo, setup, sh};
 /// Where the binary stands in the image; its folder is the image's PATH.
 const PROGRAM: &str = "usr/bin/egret";
 
-/// Builds the binary unless it is given, and writes the image.
-pub(crate) fn run(binary: Option<&Path>, output: Option<&Path>, name: Option<&str>) -> Result<()> {
+/// Builds the binary unless it is given, and writes the image; `try_it` starts it as well.
+pub(crate) fn run(
+    binary: Option<&Path>,
+    output: Option<&Path>,
+    name: Option<&str>,
+    try_it: bool,
+) -> Result<()> {
     let binary = match binary {
         Some(path) => path.to_owned(),
         None => build_static()?,
@@ -37,7 +43,7 @@ pub(crate) fn run(binary: Option<&Path>, output: Option<&Path>, name: Option<&st
     println!("image:  {}", output.display());
     println!("name:   {name}");
     println!("digest: {}", image.digest);
-    Ok(())
+    if try_it { trial::run(&layout::layer(&image)?) } else { Ok(()) }
 }
 
 /// The image of a binary, under a name such as `localhost/egret:0.1.0`.

@@ -96,6 +96,18 @@ fn the_same_binary_gives_the_same_image_and_another_one_another() {
 }
 
 #[test]
+fn a_layer_that_changed_on_the_way_is_found_out() {
+    let mut image = made(&elf(62, 1, &[7; 4096]));
+    let layer = layout::layer(&image).unwrap();
+    assert_eq!(unpack(&layer)["usr/bin/egret"].1, elf(62, 1, &[7; 4096]));
+    // The first byte of the compressed layer, which is the largest blob.
+    let at = image.tar.windows(4).position(|w| w == [0x1f, 0x8b, 8, 0]).unwrap();
+    image.tar[at + 20] ^= 1;
+    let error = layout::layer(&image).unwrap_err().to_string();
+    assert!(error.contains("another blob's digest"), "{error}");
+}
+
+#[test]
 fn the_machine_comes_from_the_binary() {
     let image = made(&elf(183, 1, b""));
     let index = json(&unpack(&image.tar)["index.json"].1);

@@ -114,7 +114,9 @@ fn bookmarks_tell_of_changes_elsewhere() {
 fn a_bookmark_says_what_the_client_does_not_know() {
     let server = ApiServer::start();
     server.apply_json(pod("default", "one", "n1"));
-    let mut watching = watch(&server, &format!("{WATCH}&allowWatchBookmarks=true&timeoutSeconds=6"));
+    let bookmarks = format!("{WATCH}&allowWatchBookmarks=true&timeoutSeconds=6");
+    let mut watching = watch(&server, &bookmarks);
+    let mut other = watch(&server, &format!("{bookmarks}&labelSelector=none"));
     assert_eq!(watching.brief(), "ADDED one 101");
     assert_eq!(watching.brief(), "BOOKMARK  101", "which need not be the newest version");
     server.apply_json(pod("default", "two", "n1"));
@@ -123,7 +125,10 @@ fn a_bookmark_says_what_the_client_does_not_know() {
     assert_eq!(watching.brief(), "BOOKMARK  103");
     server.apply_json(pod("default", "three", "n1"));
     assert_eq!(watching.brief(), "ADDED three 104", "after which there is nothing to add");
+    // One that sees no pod gets all of it by bookmarks.
+    while other.brief() != "BOOKMARK  104" {}
     watching.ends();
+    other.ends();
 }
 
 #[test]
