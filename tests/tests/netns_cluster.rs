@@ -2,7 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use egret_tests::anyapi::{Scene, Scope, Server};
+use egret_tests::anyapi::{Scene, Scope, Server, cases};
+use egret_tests::apiserver::ApiServer;
 
 egret_tests::cluster_tests!(egret_tests::anyapi::Server::double);
 
@@ -26,13 +27,13 @@ const KINDS: [&str; 13] = [
 const OTHERS: &str = "\
 {apiVersion: v1, kind: Namespace, metadata: {name: others}}
 ---
-{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: n, namespace: others}, spec: {podSelector: {}}}
+{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: np, namespace: others}, spec: {podSelector: {}}}
 ";
 
 const OTHERS_CILIUM: &str = "\
 apiVersion: cilium.io/v2
 kind: CiliumNetworkPolicy
-metadata: {name: c, namespace: others}
+metadata: {name: cnp, namespace: others}
 spec: {endpointSelector: {}, ingress: [{}]}
 ";
 
@@ -41,18 +42,18 @@ fn nothing_stays_of_a_test_that_fails_and_nothing_else_goes() {
     let server = Server::double().expect("always there");
     let api = server.as_double().expect("it is one");
     api.apply(OTHERS);
-    let before = api.get("NetworkPolicy", "others", "n");
+    let before = api.get("NetworkPolicy", "others", "np");
     let failed = catch_unwind(AssertUnwindSafe(|| {
         let scene = Scene::new(&server);
         let ns = &scene.scope.name;
         scene.scope.pod("a", "web", 1);
         server.apply(&format!(
-            "{{apiVersion: v1, kind: Service, metadata: {{name: s, namespace: {ns}}}, spec: {{ports: [{{port: 80}}]}}}}\n---\n\
-             {{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {{name: s-1, namespace: {ns}}}, addressType: \
+            "{{apiVersion: v1, kind: Service, metadata: {{name: svc, namespace: {ns}}}, spec: {{ports: [{{port: 80}}]}}}}\n---\n\
+             {{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {{name: svc-1, namespace: {ns}}}, addressType: \
              IPv4, endpoints: []}}\n---\n\
-             {{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {{name: n, namespace: {ns}}}, spec: \
+             {{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {{name: np, namespace: {ns}}}, spec: \
              {{podSelectr: {{}}}}}}\n---\n\
-             {{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {{name: c, namespace: {ns}}}, spec: \
+             {{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {{name: cnp, namespace: {ns}}}, spec: \
              {{endpointSelector: {{}}, egress: [{{}}]}}}}\n---\n\
              {{apiVersion: policy.networking.k8s.io/v1alpha2, kind: ClusterNetworkPolicy, metadata: {{name: {ns}}}, spec: \
              {{tier: Admin, priority: 1, subject: {{namespaces: {{}}}}}}}}\n"
@@ -70,7 +71,24 @@ fn nothing_stays_of_a_test_that_fails_and_nothing_else_goes() {
     }
     let namespaces = api.all("Namespace");
     assert!(namespaces.len() == 1 && namespaces[0]["metadata"]["name"] == "others", "{namespaces:?}");
-    assert_eq!(api.get("NetworkPolicy", "others", "n"), before);
+    assert_eq!(api.get("NetworkPolicy", "others", "np"), before);
+}
+
+#[test]
+fn a_kubeconfig_is_all_that_the_tests_need() {
+    let api = ApiServer::start();
+    let config = std::env::temp_dir().join(format!("egret-given-{}", std::process::id()));
+    std::fs::write(&config, api.kubeconfig()).expect("written");
+    {
+        let server = Server::of(config.display().to_string());
+        assert!(!server.has_cilium() && !server.has_clusterwide(), "not installed");
+        cases::what_is_deleted_is_gone(&server);
+        // Kinds that are not there are left out, and said to be.
+        cases::policies_by_name_are_compiled(&server);
+    }
+    std::fs::remove_file(&config).expect("removed");
+    let agents = api.requests().into_iter().filter(|request| request.user_agent.starts_with("egret/"));
+    assert!(agents.count() > 0 && api.all("Namespace").is_empty());
 }
 
 #[test]
@@ -84,5 +102,5 @@ fn a_server_where_the_agent_could_write_about_others_is_refused() {
     assert!(said.contains("does not keep the agent from writing") && said.contains("others"), "{said}");
     assert!(api.all("ClusterRole").is_empty() && api.all("Namespace").is_empty());
     // Nor does any field but its own matter to the server's clients.
-    assert!(api.get("CiliumNetworkPolicy", "others", "c").is_some_and(|object| object["status"].is_null()));
+    assert!(api.get("CiliumNetworkPolicy", "others", "cnp").is_some_and(|object| object["status"].is_null()));
 }

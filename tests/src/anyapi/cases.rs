@@ -185,7 +185,7 @@ pub fn policies_of_the_admin_tier_are_compiled(server: &Server) {
     server.apply(&format!(
         "apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\nmetadata: {{name: {ns}, labels: \
          {{egret.dev/test: {ns}}}}}\nspec:\n  tier: Admin\n  priority: 917\n  subject: {{namespaces: {{matchLabels: \
-         {{kubernetes.io/metadata.name: {ns}}}}}}}\n  egress: [{{name: no, action: Deny, to: [{{networks: \
+         {{kubernetes.io/metadata.name: {ns}}}}}}}\n  egress: [{{name: documentation, action: Deny, to: [{{networks: \
          [203.0.113.0/24]}}]}}]\n"
     ));
     let name = format!("ClusterNetworkPolicy/{ns}");

@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::apiserver::{ApiServer, Crd};
 use crate::egret::kubectl;
 use crate::exec::{Cmd, Outcome, Place};
+use crate::lock::Lock;
 use crate::netns::{World, WorldBuilder};
 
 /// Tells the tests which server they may use: not `KUBECONFIG`, which points at a cluster that one works with.
@@ -31,19 +32,28 @@ pub struct Server {
     cilium: bool,
     clusterwide: bool,
     double: Option<(ApiServer, World)>,
+    /// Of a world, the world has it.
+    lock: Option<Lock>,
 }
 
 impl Server {
     /// The one of `EGRET_KUBECONFIG`; without it there is none.
     pub fn given() -> Option<Self> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
         let Ok(config) = std::env::var(VARIABLE) else {
             eprintln!("not run: no {VARIABLE}; `KUBECONFIG=... cargo xtask test cluster` sets it");
             return None;
         };
+        Some(Self::of(config))
+    }
+
+    /// The one of a kubeconfig, asked from where this process is.
+    pub fn of(config: String) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("egret-api-{}-{number}", std::process::id()));
-        Some(Self::new(Place::own(), dir, config, None))
+        let mut server = Self::new(Place::own(), dir, config, None);
+        server.lock = Some(Lock::shared());
+        server
     }
 
     /// The double, in a namespace of its own, with every kind.
@@ -63,7 +73,8 @@ impl Server {
         let Some(kubectl) = kubectl() else { panic!("no kubectl: `cargo xtask setup deploy` puts it there") };
         fs::create_dir_all(&dir).expect("a folder");
         let (has_schemas, cilium, clusterwide) = (false, false, false);
-        let mut server = Self { place, dir, config, kubectl, has_schemas, cilium, clusterwide, double };
+        let mut server =
+            Self { place, dir, config, kubectl, has_schemas, cilium, clusterwide, double, lock: None };
         server.run(&["get", "--raw", "/readyz"], "").expect_success();
         server.has_schemas = server.run(&["get", "--raw", "/openapi/v3"], "").success();
         server.cilium = server.serves("/apis/cilium.io/v2", "ciliumnetworkpolicies");
