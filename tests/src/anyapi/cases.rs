@@ -70,9 +70,7 @@ pub fn services_stand_for_their_backends(server: &Server) {
             "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: {ns}}}\nspec: {{{selector} ports: [{{port: \
              {port}, targetPort: web, protocol: TCP}}]}}\n"
         ));
-        let vip = server.kubectl(&["get", "-n", ns, "service", name, "-o", "jsonpath={.spec.clusterIP}"]);
-        assert!(vip.parse::<std::net::IpAddr>().is_ok(), "{name} has no address: {vip:?}");
-        format!("{vip} port {port} protocol 6 ->")
+        format!("{} port {port} protocol 6 ->", scene.scope.address_of(name))
     };
     // Pods with one identity and one port stand for each other: which of the addresses is in the map is not said.
     let api = service("api", "selector: {app: api},", 80);
@@ -251,7 +249,7 @@ pub fn what_is_deleted_is_gone(server: &Server) {
          metadata: {{name: web, namespace: {ns}}}, spec: {{podSelector: {{}}, policyTypes: [Egress], egress: [{{to: \
          [{{podSelector: {{}}}}]}}]}}}}\n"
     ));
-    let vip = server.kubectl(&["get", "-n", ns, "service", "api", "-o", "jsonpath={.spec.clusterIP}"]);
+    let vip = scene.scope.address_of("api");
     let name = format!("NetworkPolicy/{ns}/web");
     let service = || scene.has("SERVICES", &format!("{vip} port 80 "));
     let addresses: Vec<String> = [1, 2].iter().flat_map(|n| scene.scope.addresses(*n)).collect();

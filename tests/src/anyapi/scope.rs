@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -71,6 +72,14 @@ impl<'a> Scope<'a> {
         let (ns, status) = (["-n", ns], status.to_string());
         let patch = ["patch", "pod", name, "--subresource=status", "--type=merge", "-p", &status];
         self.server.kubectl(&[&ns[..], &patch].concat());
+    }
+
+    /// The address that the server has given to a Service.
+    #[track_caller]
+    pub fn address_of(&self, service: &str) -> IpAddr {
+        let path = ["-o", "jsonpath={.spec.clusterIP}"];
+        let text = self.server.kubectl(&[&["get", "-n", &self.name, "service", service], &path[..]].concat());
+        text.parse().unwrap_or_else(|_| panic!("{service} has no address: {text:?}"))
     }
 
     /// Sets a label (`app=web`) of an object (`pod/a`).
