@@ -20,7 +20,7 @@
 //! |---|---|
 //! | [`names`] | [`names::Name`], [`names::Pattern`]: canonical names, the wildcard grammars, the reference matcher |
 //! | [`labels`], [`identity`] | labels and selectors; which labels make an identity, and its number |
-//! | [`cluster`] | pods, services, nodes and policies as objects; who owns which address |
+//! | [`cluster`] | pods, services, nodes and policies as objects, from files (`source`) or lists and watches (`feed`); who owns which address |
 //! | [`ports`], [`net`] | protocols, port ranges, named ports; CIDRs and their canonical form |
 //! | [`allow`] | `NAME[:PORT[/PROTO]]` |
 //! | `numbering` | numbers for identities, sets, classes and rules, and when one may be given again |

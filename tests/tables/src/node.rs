@@ -1,4 +1,5 @@
-//! From objects to what a `State` takes, as the agent does it: read, apply, resolve.
+//! From objects to what a `State` takes, as the agent does it: read, apply, resolve; from files and from lists, which must
+//! come to the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +9,7 @@ use egret_common::{
     net::Direction,
 };
 use egret_core::{
-    cluster::{Cluster, LocalPod, Resolved, ServiceEntry, Source},
+    cluster::{Cluster, Document, Feed, Kind, LocalPod, News, Resolved, ServiceEntry, Source},
     compile::{EndpointSpec, NamesAsk, World, addr},
     dns::lifetime::Lifetime,
     identity::IdentityBook,
@@ -16,6 +17,9 @@ use egret_core::{
     policy::{Effect, Peers, Policies, Rule, Severity},
     state::Wiring,
 };
+
+use serde::Deserialize;
+use serde_yaml_ng::Value;
 
 use crate::scene::{NODE, Scene};
 
@@ -25,7 +29,46 @@ pub struct Node {
     source: Source,
     cluster: Cluster,
     book: IdentityBook,
+    api: Api,
     ids: BTreeMap<String, EndpointId>,
+}
+
+/// The same objects, as lists of an API server tell of them.
+#[derive(Debug, Default)]
+struct Api {
+    feed: Feed,
+    cluster: Cluster,
+    book: IdentityBook,
+    kinds: BTreeSet<Kind>,
+}
+
+impl Api {
+    fn look(&mut self, text: &str) -> Resolved {
+        let mut lists: BTreeMap<Kind, Vec<News>> =
+            self.kinds.iter().map(|kind| (*kind, Vec::new())).collect();
+        for document in serde_yaml_ng::Deserializer::from_str(text) {
+            let value = Value::deserialize(document).expect("YAML");
+            let field = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
+            let Some(kind) = Kind::of(field("apiVersion"), field("kind")) else { continue };
+            let contents =
+                Document::deserialize(&value).expect("any object").read(field("apiVersion"), field("kind"));
+            lists.entry(kind).or_default().push(News::Put(Box::new(contents)));
+        }
+        self.kinds.extend(lists.keys());
+        for (kind, list) in lists {
+            for news in [News::Begin].into_iter().chain(list).chain([News::End]) {
+                for change in self.feed.take(kind, news) {
+                    self.cluster.apply(change);
+                }
+            }
+        }
+        without_notes(&self.cluster.resolve(NODE, &mut self.book))
+    }
+}
+
+/// Notes tell of objects in the order of their arrival.
+fn without_notes(resolved: &Resolved) -> Resolved {
+    Resolved { notes: Vec::new(), ..resolved.clone() }
 }
 
 /// The cluster's own domain.
@@ -48,6 +91,7 @@ impl Node {
             assert_ne!(diagnostic.severity, Severity::Error, "{diagnostic}\n{text}");
         }
         let resolved = self.cluster.resolve(NODE, &mut self.book);
+        assert_eq!(self.api.look(&text), without_notes(&resolved), "an API server is another door\n{text}");
         let specs = self.specs(&resolved);
         let id = |pod: &LocalPod| self.ids[&format!("{}/{}", pod.key.namespace, pod.key.name)];
         let local = resolved.local.iter().filter(|pod| !pod.host_network);
