@@ -144,9 +144,7 @@ pub(super) fn fill<'a>(sizes: &Sizes, map: impl Fn(&str) -> Option<&'a Map>) -> 
 
 fn count(map: &Map, name: &'static str, capacity: u32) -> Option<usize> {
     use egret_common::{
-        maps::{
-            CidrKey, FragmentKey, FragmentPorts, NAME_CAP, QueryKey, RuleChunk, RuleKey, SuffixClasses,
-        },
+        maps::{CidrKey, FragmentKey, FragmentPorts, NAME_CAP, QueryKey, RuleChunk, RuleKey, SuffixClasses},
         net::Addr,
     };
     let limit = 2 * capacity as usize;

@@ -17,9 +17,7 @@ use egret_common::{
     verdict::REASON_SLOTS,
 };
 
-use super::{
-    CounterRow, Datapath, Lost, MapFill, Sizes, apply::io_error, bpf_sys, read, read::HASHES,
-};
+use super::{CounterRow, Datapath, Lost, MapFill, Sizes, apply::io_error, bpf_sys, read, read::HASHES};
 
 /// Counters of one endpoint.
 const SLOTS: usize = 2 * REASON_SLOTS as usize;

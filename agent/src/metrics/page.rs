@@ -49,7 +49,11 @@ impl Collector for Page {
         let Some(snapshot) = snapshot else { return Ok(()) };
         objects(&mut series, snapshot)?;
         changes(&mut series, snapshot)?;
-        series.counter("kept_grants", "Prolonged lives of addresses with an open connection", snapshot.kept)?;
+        series.counter(
+            "kept_grants",
+            "Prolonged lives of addresses with an open connection",
+            snapshot.kept,
+        )?;
         dns(&mut series, &snapshot.dns)
     }
 }
@@ -60,11 +64,7 @@ fn general(series: &mut Series<'_>, about: &About, ready: bool) -> Result<(), Er
     series.info("build", "Version of the agent, and of the layout of the kernel's maps", build)?;
     series.moment("start_timestamp", "When this agent began", about.started)?;
     series.gauge("ready", "Whether the newest objects are known and in force (1)", ready.into())?;
-    series.gauge(
-        "source_synced",
-        "Whether the source has told of every object once (1)",
-        ready.into(),
-    )?;
+    series.gauge("source_synced", "Whether the source has told of every object once (1)", ready.into())?;
     series.gauge(
         "adopted",
         "Whether this agent went on with maps that an earlier one left (1)",
@@ -156,7 +156,8 @@ fn objects(series: &mut Series<'_>, snapshot: &Snapshot) -> Result<(), Error> {
     series.gauge("policies", "Policies in force", objects.policies)?;
     let help = "Objects and files whose newest version is bad; their last good version stays in force";
     series.gauge("bad_objects", help, objects.bad)?;
-    let help = "Whether something stands between the source and its newest state (1); what was told stays in force";
+    let help =
+        "Whether something stands between the source and its newest state (1); what was told stays in force";
     series.gauge("source_trouble", help, snapshot.source_trouble.into())
 }
 
