@@ -52,11 +52,10 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let mut world = WorldBuilder::node();
-        for ns in ["h", "a", "b"] {
-            world = world.sysctl(ns, "net/ipv6/conf/all/disable_ipv6", "1");
-        }
-        Self::of(world.build())
+        let world = WorldBuilder::node().build();
+        let off = ("net/ipv6/conf/all/disable_ipv6".to_owned(), "1".to_owned());
+        ["h", "a", "b"].iter().for_each(|ns| world.ns(ns).sysctl(std::slice::from_ref(&off)));
+        Self::of(world)
     }
 
     fn of(world: World) -> Self {
@@ -207,8 +206,10 @@ fn bad_objects_and_room_are_told_as_the_status_tells_them() {
     // Whole maps are not walked for each page.
     let same = wait::until(wait::patient(LIMIT), || {
         let page = scene.scraper.scrape();
-        let of_page = |name| page.named(name).into_iter().map(|(l, n)| (l.clone(), n)).collect::<BTreeMap<_, _>>();
-        let same = of_page("egret_map_entries") == entries && of_page("egret_map_capacity_entries") == capacities;
+        let of_page =
+            |name| page.named(name).into_iter().map(|(l, n)| (l.clone(), n)).collect::<BTreeMap<_, _>>();
+        let same =
+            of_page("egret_map_entries") == entries && of_page("egret_map_capacity_entries") == capacities;
         same.then_some(())
     });
     assert!(same.is_some(), "{maps:?}: {:?}", scene.scraper.scrape().named("egret_map_entries"));
@@ -256,7 +257,11 @@ fn who_asks_badly_slowly_or_often_holds_nobody_up() {
         ("DELETE", "/livez", 405),
     ] {
         let reply = scene.scraper.ask(method, path);
-        assert_eq!((reply.status, method == "HEAD"), (status, reply.body.is_empty()), "{method} {path}: {reply:?}");
+        assert_eq!(
+            (reply.status, method == "HEAD"),
+            (status, reply.body.is_empty()),
+            "{method} {path}: {reply:?}"
+        );
     }
     for bad in ["nonsense\r\n\r\n", "GET /metrics SPDY/9\r\n\r\n"] {
         let reply = scene.scraper.exchange(bad.as_bytes());
@@ -295,7 +300,8 @@ fn every_metric_that_alerts_and_the_dashboard_name_is_served() {
     let mut scene = Scene::new();
     scene.start();
     let page = scene.scraper.scrape();
-    let served: std::collections::BTreeSet<&str> = page.series.keys().map(|(name, _)| name.as_str()).collect();
+    let served: std::collections::BTreeSet<&str> =
+        page.series.keys().map(|(name, _)| name.as_str()).collect();
     let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
     for (file, least) in [("prometheus/alerts.yaml", 10), ("grafana/egret.json", 20)] {
         let text = std::fs::read_to_string(deploy.join(file)).expect("there");

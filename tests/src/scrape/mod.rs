@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::netns::{Ns, World};
 
-pub use text::{Kind, Page, Problem};
+pub use text::{Family, Kind, Page, Problem, Series};
 
 /// How long an answer may take.
 const LIMIT: Duration = Duration::from_secs(20);

@@ -82,7 +82,11 @@ impl Page {
 
     /// Every series of this name.
     pub fn named<'a>(&'a self, name: &str) -> BTreeMap<&'a BTreeMap<String, String>, f64> {
-        self.series.iter().filter(|((n, _), _)| n == name).map(|((_, labels), value)| (labels, *value)).collect()
+        self.series
+            .iter()
+            .filter(|((n, _), _)| n == name)
+            .map(|((_, labels), value)| (labels, *value))
+            .collect()
     }
 
     /// What only rises: counters, and the counts of histograms.
@@ -163,8 +167,10 @@ impl Page {
             return Ok(());
         }
         let buckets = self.named(&format!("{name}_bucket"));
-        let bound = |labels: &BTreeMap<String, String>| labels.get("le").and_then(|le| le.parse::<f64>().ok());
-        let mut steps = buckets.iter().map(|(labels, n)| Some((bound(labels)?, *n))).collect::<Option<Vec<_>>>();
+        let bound =
+            |labels: &BTreeMap<String, String>| labels.get("le").and_then(|le| le.parse::<f64>().ok());
+        let mut steps =
+            buckets.iter().map(|(labels, n)| Some((bound(labels)?, *n))).collect::<Option<Vec<_>>>();
         let Some(steps) = &mut steps else { return no(format!("{name}: a bucket without a bound")) };
         steps.sort_by(|a, b| a.0.total_cmp(&b.0));
         let rising = steps.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1);
