@@ -13,7 +13,7 @@ use prometheus_client::registry::{Registry, Unit};
 use super::kernel::Readings;
 use super::series::{Family, Labels, Series};
 use super::{About, Snapshot};
-use crate::datapath::{CounterRow, Totals};
+use crate::datapath::Totals;
 use crate::learn::{Counts, RCODES};
 
 /// Everything there is to show.
@@ -79,38 +79,47 @@ fn general(series: &mut Series<'_>, about: &About, ready: bool) -> Result<(), Er
 
 const DIRECTIONS: [(Direction, &str); 2] = [(Direction::Egress, "egress"), (Direction::Ingress, "ingress")];
 
+/// Direction and reason, packets, bytes.
+type Drops = ([(&'static str, &'static str); 2], u64, u64);
+
 /// Every direction and reason, those that never happened included: a series that begins at 1 hides the first drop.
-fn traffic(series: &mut Series<'_>, totals: &Totals) -> Result<(), Error> {
-    let find = |direction: Direction, reason: u8| {
-        totals.rows.iter().find(|row| row.direction == direction && row.reason == reason)
-    };
-    let of = |row: Option<&CounterRow>| row.map_or((0, 0), |row| (row.packets, row.bytes));
-    let mut drops: Vec<([(&str, &str); 2], (u64, u64))> = Vec::new();
+fn drops(totals: &Totals) -> Vec<Drops> {
+    let mut drops = Vec::new();
     for (direction, name) in DIRECTIONS {
         for reason in DropReason::ALL {
-            let labels = [("direction", name), ("reason", reason.name())];
-            drops.push((labels, of(find(direction, *reason as u8))));
+            let (packets, bytes) = counted(totals, direction, |number| number == *reason as u8);
+            drops.push(([("direction", name), ("reason", reason.name())], packets, bytes));
         }
-        let other = |row: &&CounterRow| {
-            row.direction == direction && row.reason != FORWARDED && DropReason::from_u8(row.reason).is_none()
-        };
         // Of programs that are newer than this agent.
-        let other = totals.rows.iter().filter(other);
-        let (packets, bytes) = other.fold((0, 0), |sum, row| (sum.0 + row.packets, sum.1 + row.bytes));
+        let unknown = |number| number != FORWARDED && DropReason::from_u8(number).is_none();
+        let (packets, bytes) = counted(totals, direction, unknown);
         if packets > 0 {
-            drops.push(([("direction", name), ("reason", "Unknown")], (packets, bytes)));
+            drops.push(([("direction", name), ("reason", "Unknown")], packets, bytes));
         }
     }
-    let passed = DIRECTIONS.map(|(direction, name)| ([("direction", name)], of(find(direction, FORWARDED))));
+    drops
+}
+
+/// Packets and bytes.
+fn counted(totals: &Totals, direction: Direction, reason: impl Fn(u8) -> bool) -> (u64, u64) {
+    let rows = totals.rows.iter().filter(|row| row.direction == direction && reason(row.reason));
+    rows.fold((0, 0), |sum, row| (sum.0 + row.packets, sum.1 + row.bytes))
+}
+
+fn traffic(series: &mut Series<'_>, totals: &Totals) -> Result<(), Error> {
+    let drops = drops(totals);
+    let passed = DIRECTIONS.map(|(direction, name)| {
+        ([("direction", name)], counted(totals, direction, |number| number == FORWARDED))
+    });
     let help = "Packets, connects, look-ups and learned addresses that were denied, or in audit mode would have been";
-    series.counters(&Family("drops", None, help), drops.iter().map(|(l, (n, _))| (&l[..], *n)))?;
+    series.counters(&Family("drops", None, help), drops.iter().map(|(l, n, _)| (&l[..], *n)))?;
     let help = "Bytes of what was denied, from the network header on; connects and look-ups have none";
     let family = Family("dropped", Some(Unit::Bytes), help);
-    series.counters(&family, drops.iter().map(|(l, (_, n))| (&l[..], *n)))?;
+    series.counters(&family, drops.iter().map(|(l, _, n)| (&l[..], *n)))?;
     let help = "Packets and connects that were let through";
     series.counters(&Family("forwards", None, help), passed.iter().map(|(l, (n, _))| (&l[..], *n)))?;
-    let family =
-        Family("forwarded", Some(Unit::Bytes), "Bytes that were let through, from the network header on");
+    let help = "Bytes that were let through, from the network header on";
+    let family = Family("forwarded", Some(Unit::Bytes), help);
     series.counters(&family, passed.iter().map(|(l, (_, n))| (&l[..], *n)))
 }
 
@@ -197,4 +206,46 @@ fn dns(series: &mut Series<'_>, counts: &Counts) -> Result<(), Error> {
         (&[("outcome", "nothing")], counts.idle),
     ];
     series.counters(&Family("learned_answers", None, help), rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+    use crate::datapath::CounterRow;
+
+    #[test]
+    fn numbers_that_this_agent_has_no_name_for_are_not_lost() {
+        let row = |direction, reason, packets| CounterRow {
+            direction,
+            reason,
+            packets,
+            bytes: 10 * packets,
+            events_suppressed: 0,
+        };
+        let rows = vec![
+            row(Direction::Egress, DropReason::NoRule as u8, 3),
+            row(Direction::Egress, 30, 1),
+            row(Direction::Egress, 31, 4),
+            row(Direction::Ingress, FORWARDED, 7),
+        ];
+        let totals = Some(Totals { rows, no_room: 2, forbidden: 0 });
+        let kernel = Readings { totals, ..Readings::default() };
+        let about = About { started: UNIX_EPOCH, adopted: false, audit: true };
+        let text = Page { about, kernel, snapshot: None }.text().expect("written");
+        for line in [
+            "egret_drops_total{direction=\"egress\",reason=\"NoRule\"} 3",
+            "egret_drops_total{direction=\"ingress\",reason=\"NoRule\"} 0",
+            "egret_drops_total{direction=\"egress\",reason=\"Unknown\"} 5",
+            "egret_dropped_bytes_total{direction=\"egress\",reason=\"Unknown\"} 50",
+            "egret_forwards_total{direction=\"ingress\"} 7",
+            "egret_refused_grants_total{cause=\"no-room\"} 2",
+            "egret_ready 0",
+            "egret_audit_mode 1",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is not in {text}");
+        }
+        assert!(!text.contains("egret_endpoints"), "what is not known yet is not there");
+    }
 }
