@@ -15,6 +15,7 @@ mod keeper;
 pub mod measure;
 mod objects;
 mod pods;
+mod publish;
 mod records;
 mod registry;
 mod saved;
@@ -23,6 +24,7 @@ mod startup;
 
 use std::fs::{self, File};
 use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
@@ -31,6 +33,7 @@ use crate::cli::{self, AgentArgs, UninstallArgs};
 use crate::datapath;
 use crate::datapath::tc::{Method, Place, TcHook};
 use crate::exit::{self, Refusal};
+use crate::metrics::{self, About, Publisher};
 use crate::place::netns;
 use crate::sandbox::preflight;
 use crate::sandbox::signals::Signals;
@@ -40,6 +43,7 @@ use crate::source::{self, Source};
 use crate::tell;
 use gather::gather;
 use keeper::Keeper;
+use publish::Recorder;
 use start::Ground;
 
 pub use objects::Checked;
@@ -49,8 +53,10 @@ pub fn run(args: &AgentArgs) -> Result<u8, Refusal> {
     let signals = Signals::block().map_err(|e| system("read signals", &e))?;
     let host = preflight::check(false)?;
     let _lock = Lock::take(&args.socket)?;
+    let listener = args.metrics.map(listen).transpose()?;
     let mut told = source::start(open(args)?).map_err(|e| system("start the source", &e))?;
     let ground = Ground::load(args, &host)?;
+    let publisher = listener.map(|listener| serve(listener, &ground)).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
     let runtime = runtime.map_err(|e| system("start the event loop", &e))?;
     let tasks = tokio::task::LocalSet::new();
@@ -61,11 +67,29 @@ pub fn run(args: &AgentArgs) -> Result<u8, Refusal> {
             return Ok(());
         };
         let mut keeper = Keeper::start(ground, told, objects)?;
+        keeper.recorder = Recorder::new(publisher);
+        keeper.publish();
         tell::line("ready");
         keeper.until(ending(&signals), &server).await.map_err(|e| system("wait for events", &e))
     })?;
     tell::line("ends; what is enforced stays enforced until `egret uninstall`");
     Ok(0)
+}
+
+/// Takes the address of `--metrics`.
+fn listen(address: SocketAddr) -> Result<TcpListener, Refusal> {
+    metrics::bind(address).map_err(|error| {
+        let cause = format!("cannot serve metrics at {address}: {error}");
+        Refusal::new(exit::OS_ERROR, cause, "give --metrics an address that is free")
+    })
+}
+
+fn serve(listener: TcpListener, ground: &Ground) -> Result<Publisher, Refusal> {
+    let (setting, reader) = (ground.setting(), ground.reader());
+    let about =
+        About { started: setting.started, adopted: setting.adopted, audit: setting.mode() == "audit" };
+    let publisher = reader.and_then(|reader| metrics::serve(listener, about, reader));
+    publisher.map_err(|e| system("serve metrics", &e))
 }
 
 fn open(args: &AgentArgs) -> Result<Box<dyn Source>, Refusal> {

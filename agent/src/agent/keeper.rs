@@ -22,6 +22,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 
 use super::objects::{Objects, Picture};
+use super::publish::Recorder;
 use super::registry::Registry;
 use super::saved::MemoryFile;
 use super::startup::Guard;
@@ -145,6 +146,8 @@ pub(super) struct Keeper {
     pub(super) incomplete: Option<String>,
     /// What is in force above all pods.
     pub(super) guard: Guard,
+    /// For metrics.
+    pub(super) recorder: Recorder,
 }
 
 impl Keeper {
@@ -206,6 +209,7 @@ impl Keeper {
             Task::Save => {
                 self.save();
                 self.report();
+                self.publish();
             }
             Task::Sweep => {
                 let before = now().saturating_sub(ticks_of_secs(REMEMBER));

@@ -81,6 +81,7 @@ impl Datapath {
                 hash::<ServiceKey, Backends>(map, key, put.then_some(backends.as_ref()))
             }
             Entry::Endpoint(endpoint) => {
+                self.ledger.knows(endpoint.id);
                 let mut array = Array::<_, Endpoint>::try_from(map).map_err(io_error)?;
                 let value = if put { *endpoint } else { Endpoint::default() };
                 array.set(endpoint.id, value, 0).map_err(io_error)

@@ -5,7 +5,8 @@
 //! chart + values ─helm─> objects ─> as checked in? ─> valid for Kubernetes?     samples ─> taken or refused by our CRDs?
 //! ```
 //! `deploy/egret.yaml` is the chart with default values and `deploy/crds.yaml` its CRDs: what others apply is also what
-//! the next change is compared with. Other values have their results in `deploy/helm/golden`.
+//! the next change is compared with. Other values have their results in `deploy/helm/golden`. The rules for alerts in
+//! `deploy/prometheus` are promtool's business.
 
 mod chart;
 mod golden;
@@ -61,6 +62,7 @@ pub(crate) fn check(update: bool) -> Result<()> {
     let scripts = kind::scripts();
     sh::run(sh::command("shellcheck").args(scripts))?;
     println!("scripts: {} without a finding of shellcheck", scripts.len());
+    alerts()?;
     println!("deploy: all in {:.1} s", begin.elapsed().as_secs_f64());
     Ok(())
 }
@@ -74,6 +76,16 @@ const KIND: &[&str] = &["deploy/kind/pods.yaml", "deploy/kind/deny.yaml", "deplo
 const KIND_NAMES: &str = "deploy/kind/names.yaml";
 /// Holds the admission policy.
 const GATE: &str = "deploy/helm/golden/gate.yaml";
+
+/// The rules for alerts: whether Prometheus takes them, and whether each comes when it should.
+fn alerts() -> Result<()> {
+    for (words, file) in [("check rules", "alerts.yaml"), ("test rules", "alerts_test.yaml")] {
+        let path = Path::new("deploy/prometheus").join(file);
+        sh::run_quiet(sh::command("promtool").args(words.split(' ')).arg(path))?;
+    }
+    println!("alerts: promtool takes them, and each comes when it should");
+    Ok(())
+}
 
 /// Every rendered file and how it comes about.
 fn goldens() -> Result<Vec<Golden>> {

@@ -59,6 +59,8 @@ const NEEDS: &[Need] = &[
     Need::new(Tier::Vm, "curl", "curl"),
     Need::new(Tier::Vm, "dig", "bind9-dnsutils"),
     Need::new(Tier::Vm, "/usr/bin/python3", "python3"),
+    // Rules for alerts.
+    Need::new(Tier::Deploy, "promtool", "prometheus"),
 ];
 
 /// What `tiers` need and this machine lacks.
