@@ -11,6 +11,7 @@
 mod answer;
 mod gather;
 mod keeper;
+mod known;
 #[doc(hidden)]
 pub mod measure;
 mod objects;
@@ -31,6 +32,7 @@ use crate::cli::{self, AgentArgs, UninstallArgs};
 use crate::datapath;
 use crate::datapath::tc::{Method, Place, TcHook};
 use crate::exit::{self, Refusal};
+use crate::observe;
 use crate::place::netns;
 use crate::sandbox::preflight;
 use crate::sandbox::signals::Signals;
@@ -51,6 +53,7 @@ pub fn run(args: &AgentArgs) -> Result<u8, Refusal> {
     let _lock = Lock::take(&args.socket)?;
     let mut told = source::start(open(args)?).map_err(|e| system("start the source", &e))?;
     let ground = Ground::load(args, &host)?;
+    let (observer, _hubble) = observe::start(&hubble(args)?)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
     let runtime = runtime.map_err(|e| system("start the event loop", &e))?;
     let tasks = tokio::task::LocalSet::new();
@@ -60,7 +63,7 @@ pub fn run(args: &AgentArgs) -> Result<u8, Refusal> {
         let Some(objects) = gather(&mut told, &ground, ending(&signals), &server).await? else {
             return Ok(());
         };
-        let mut keeper = Keeper::start(ground, told, objects)?;
+        let mut keeper = Keeper::start(ground, told, objects, observer)?;
         tell::line("ready");
         keeper.until(ending(&signals), &server).await.map_err(|e| system("wait for events", &e))
     })?;
@@ -87,6 +90,17 @@ fn open(args: &AgentArgs) -> Result<Box<dyn Source>, Refusal> {
             Ok(Box::new(K8s { kubeconfig, trust, writes }))
         }
     }
+}
+
+/// Where flows are served.
+fn hubble(args: &AgentArgs) -> Result<observe::Options, Refusal> {
+    let beside = || args.socket.with_file_name("hubble.sock");
+    Ok(observe::Options {
+        socket: args.hubble.hubble_socket.clone().unwrap_or_else(beside),
+        listen: args.hubble.hubble_listen,
+        flows: args.hubble.flow_buffer,
+        node: start::node_name(args)?,
+    })
 }
 
 /// The signals that end it; others are for commands that are run.

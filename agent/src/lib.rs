@@ -11,6 +11,7 @@ pub mod host;
 pub mod kubectl;
 pub mod learn;
 pub mod netlink;
+pub mod observe;
 pub mod place;
 pub mod resolvers;
 pub mod run;
