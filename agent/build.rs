@@ -53,12 +53,11 @@ fn main() -> Result<()> {
 /// Generates the messages, servers and clients of Hubble's API.
 fn protocol(folder: &Path) -> Result<()> {
     println!("cargo::rerun-if-changed={}", folder.display());
-    let files = protox::compile(["observer.proto", "peer.proto"], [folder])?;
+    let mut files = protox::Compiler::new([folder])?;
+    files.include_imports(true).open_files(["observer.proto", "peer.proto"])?;
     let description = PathBuf::from(env::var("OUT_DIR")?).join("hubble.bin");
-    tonic_prost_build::configure()
-        .build_transport(false)
-        .file_descriptor_set_path(description)
-        .compile_fds(files)?;
+    write_if_changed(&description, &files.encode_file_descriptor_set())?;
+    tonic_prost_build::configure().build_transport(false).compile_fds(files.file_descriptor_set())?;
     Ok(())
 }
 

@@ -52,8 +52,8 @@ pub fn run(args: &AgentArgs) -> Result<u8, Refusal> {
     let host = preflight::check(false)?;
     let _lock = Lock::take(&args.socket)?;
     let mut told = source::start(open(args)?).map_err(|e| system("start the source", &e))?;
-    let ground = Ground::load(args, &host)?;
     let (observer, _hubble) = observe::start(&hubble(args)?)?;
+    let ground = Ground::load(args, &host)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
     let runtime = runtime.map_err(|e| system("start the event loop", &e))?;
     let tasks = tokio::task::LocalSet::new();

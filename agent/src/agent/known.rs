@@ -107,7 +107,9 @@ impl Known for Now<'_> {
             ..Side::default()
         };
         let interface = match entry.held.as_ref().ok().map(|held| &held.spot) {
-            Some(Spot::Interface { ifindex, name }) => Some(Interface { index: *ifindex, name: name.clone() }),
+            Some(Spot::Interface { ifindex, name }) => {
+                Some(Interface { index: *ifindex, name: name.clone() })
+            }
             _ => None,
         };
         let flags = self.learner.state().desired().endpoints.get(&id).map_or(0, |endpoint| endpoint.flags);

@@ -99,7 +99,8 @@ impl Keeper {
     ) -> Result<Self, Refusal> {
         let Ground { setting, datapath, content, memory } = ground;
         let earlier = memory.read().filter(|_| content != Desired::default());
-        let mut keeper = Parts { setting, datapath, earlier, memory, told, objects, observer }.put_together()?;
+        let mut keeper =
+            Parts { setting, datapath, earlier, memory, told, objects, observer }.put_together()?;
         keeper.begin(&content)?;
         Ok(keeper)
     }

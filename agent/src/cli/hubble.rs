@@ -23,11 +23,10 @@ pub struct HubbleArgs {
 }
 
 fn parse_listen(text: &str) -> Result<SocketAddr, String> {
-    let address: SocketAddr = text.parse().map_err(|_| "write ADDR:PORT, such as 127.0.0.1:4245".to_owned())?;
+    let address: SocketAddr =
+        text.parse().map_err(|_| "write ADDR:PORT, such as 127.0.0.1:4245".to_owned())?;
     if !address.ip().to_canonical().is_loopback() {
-        return Err(
-            "--hubble-listen has no encryption: only an address of loopback can be served".to_owned()
-        );
+        return Err("--hubble-listen has no encryption: only an address of loopback can be served".to_owned());
     }
     Ok(address)
 }

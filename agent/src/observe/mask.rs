@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use prost::Message;
-use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, encode_key, encode_varint, skip_field};
+use prost::encoding::{
+    DecodeContext, WireType, decode_key, decode_varint, encode_key, encode_varint, skip_field,
+};
 use prost_types::{DescriptorProto, FileDescriptorSet};
 
 use super::proto::DESCRIPTION;
@@ -54,7 +56,8 @@ impl Mask {
             mask.add(".flow.Flow", path).map_err(|_| path.to_owned())?;
         }
         for path in paths {
-            mask.add(".flow.Flow", path).map_err(|()| format!("invalid field mask: no field {path:?} in a flow"))?;
+            mask.add(".flow.Flow", path)
+                .map_err(|()| format!("invalid field mask: no field {path:?} in a flow"))?;
         }
         Ok(mask)
     }
@@ -148,7 +151,12 @@ mod tests {
             summary: "s".into(),
             traffic_direction: 2,
             destination_names: vec!["a".into(), "b".into()],
-            ip: Some(wire::Ip { source: "1".into(), destination: "2".into(), ip_version: 1, ..Default::default() }),
+            ip: Some(wire::Ip {
+                source: "1".into(),
+                destination: "2".into(),
+                ip_version: 1,
+                ..Default::default()
+            }),
             l4: Some(wire::Layer4 { protocol: Some(wire::layer4::Protocol::Tcp(tcp)) }),
             source: Some(wire::Endpoint {
                 id: 7,

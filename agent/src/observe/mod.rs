@@ -32,7 +32,9 @@ use crate::host;
 
 /// Now, in nanoseconds since 1970.
 fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX))
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// What to add to boot time, the clock of records, to get nanoseconds since 1970. Asked anew for every batch, since that

@@ -63,7 +63,8 @@ pub struct Server {
 /// A socket cannot be had, or the ring cannot have this size.
 pub fn start(options: &Options) -> Result<(Feeder, Server), Refusal> {
     let ring = Ring::new(options.flows);
-    let ring = ring.map_err(|error| Refusal::new(exit::USAGE, format!("--flow-buffer: {error}"), "try 4095"))?;
+    let ring =
+        ring.map_err(|error| Refusal::new(exit::USAGE, format!("--flow-buffer: {error}"), "try 4095"))?;
     let unix = listen(&options.socket).map_err(|error| {
         let cause = format!("--hubble-socket {}: {error}", options.socket.display());
         Refusal::new(exit::OS_ERROR, cause, "give a path that can be made")
@@ -77,7 +78,11 @@ pub fn start(options: &Options) -> Result<(Feeder, Server), Refusal> {
     let work = Work { options: options.clone(), ring, unix, tcp, entries };
     let thread = thread::Builder::new().name("hubble".into()).spawn(move || work.run(stopped));
     let thread = thread.map_err(|error| {
-        Refusal::new(exit::OS_ERROR, format!("cannot start a thread: {error}"), "what was enforced stays enforced")
+        Refusal::new(
+            exit::OS_ERROR,
+            format!("cannot start a thread: {error}"),
+            "what was enforced stays enforced",
+        )
     })?;
     let node = NodeInfo { name: options.node.clone(), labels: Vec::new() };
     let server = Server { socket: options.socket.clone(), stop: Some(stop), thread: Some(thread) };

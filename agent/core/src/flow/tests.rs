@@ -139,9 +139,10 @@ fn a_follower_gets_what_comes_and_is_told_what_it_missed() {
     // Losses pass every filter and do not count.
     let lost = Lost { source: LostSource::Kernel, count: 9, first: 1, last: 2 };
     ring.push(Entry::Lost(lost));
-    let query = Query { number: 1, ..Query::default() };
+    ring.push(entry(12));
+    let query = Query { number: 2, ..Query::default() };
     let mut reader = Reader::new(&ring, query, drops()).expect("valid");
-    assert_eq!(all(&mut reader, &ring), (vec![9, -9], Next::End));
+    assert_eq!(all(&mut reader, &ring), (vec![-9, 12], Next::End));
 }
 
 #[test]

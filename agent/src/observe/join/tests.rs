@@ -129,9 +129,13 @@ fn rule_at(path: &str) -> u32 {
 
 #[test]
 fn an_allowed_connection_names_ends_rule_and_policy() {
-    let allowed = seen(&FlowEvent { cookie: rule_at("spec.egress[0]"), class: CLASS_NAME_BASE + 1, ..event() });
+    let allowed =
+        seen(&FlowEvent { cookie: rule_at("spec.egress[0]"), class: CLASS_NAME_BASE + 1, ..event() });
     let [flow] = allowed.as_slice() else { panic!("{allowed:#?}") };
-    assert_eq!((flow.time, flow.kind, flow.verdict, flow.is_reply), (1_005, Kind::Verdict, Verdict::Forwarded, Some(false)));
+    assert_eq!(
+        (flow.time, flow.kind, flow.verdict, flow.is_reply),
+        (1_005, Kind::Verdict, Verdict::Forwarded, Some(false))
+    );
     assert_eq!((flow.source.pod.as_str(), flow.source.ip), ("web", Some([10, 244, 0, 11].into())));
     assert_eq!(flow.destination.names, ["api.example"]);
     // A name class shows as what it is.
@@ -155,12 +159,18 @@ fn a_denied_one_is_a_verdict_and_a_drop() {
     assert_eq!(verdict.denied_by, [policy()], "default denies name who isolates");
     assert_eq!(verdict.summary, "TCP Flags: SYN; NameExpired 31 s ago");
     let why = verdict.why.as_deref().expect("a sentence");
-    assert!(why.starts_with("NameExpired: ") && why.contains("31 s ago") && why.contains("api.example"), "{why}");
+    assert!(
+        why.starts_with("NameExpired: ") && why.contains("31 s ago") && why.contains("api.example"),
+        "{why}"
+    );
     let by_rule = seen(&FlowEvent { cookie: rule_at("spec.egressDeny[0]"), ..denied(DropReason::DenyRule) });
     assert_eq!((by_rule[0].denied_by.len(), by_rule[1].event_type()), (1, (1, 181)));
-    assert!(by_rule[0].why.as_deref().is_some_and(|why| {
-        why.contains("spec.egressDeny[0] of CiliumNetworkPolicy/shop/names")
-    }));
+    assert!(
+        by_rule[0]
+            .why
+            .as_deref()
+            .is_some_and(|why| { why.contains("spec.egressDeny[0] of CiliumNetworkPolicy/shop/names") })
+    );
     // What is about the packet is no verdict of a policy.
     let odd = seen(&denied(DropReason::InvalidPacket));
     assert_eq!(odd.iter().map(Flow::event_type).collect::<Vec<_>>(), [(1, 134)]);
@@ -173,7 +183,8 @@ fn a_denied_one_is_a_verdict_and_a_drop() {
 
 #[test]
 fn directions_and_protocols() {
-    let ingress = FlowEvent { direction: Direction::Ingress as u8, local_port: 8080, remote_port: 5555, ..event() };
+    let ingress =
+        FlowEvent { direction: Direction::Ingress as u8, local_port: 8080, remote_port: 5555, ..event() };
     let flow = &seen(&ingress)[0];
     assert_eq!((flow.destination.pod.as_str(), flow.source.names.len()), ("web", 1));
     assert_eq!(flow.l4.ports(), Some((5555, 8080)));

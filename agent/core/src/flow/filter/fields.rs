@@ -12,9 +12,7 @@ pub(super) fn add(filter: &FlowFilter, tests: &mut Matcher) -> Result<(), Filter
     http(filter, tests)?;
 
     let names = read("dns_query", &filter.dns_query, text::regex)?;
-    any_of(tests, names, |pattern, flow| {
-        flow.dns.as_ref().is_some_and(|dns| pattern.is_match(&dns.query))
-    });
+    any_of(tests, names, |pattern, flow| flow.dns.as_ref().is_some_and(|dns| pattern.is_match(&dns.query)));
     if let Some(expression) = filter.cel_expression.first() {
         return Err(FilterError::new("cel_expression", expression, "expressions in CEL are not supported"));
     }

@@ -53,9 +53,7 @@ pub(super) fn add(filter: &SideFilter, which: Which, tests: &mut Matcher) -> Res
     });
 
     let names = read(which.name("source_fqdn", "destination_fqdn"), &filter.fqdn, text::fqdn)?;
-    any_of(tests, names, move |pattern, flow| {
-        which.of(flow).names.iter().any(|name| pattern.is_match(name))
-    });
+    any_of(tests, names, move |pattern, flow| which.of(flow).names.iter().any(|name| pattern.is_match(name)));
 
     let selectors = read(which.name("source_label", "destination_label"), &filter.label, Selector::parse)?;
     any_of(tests, selectors, move |selector, flow| selector.matches(&which.of(flow).labels));

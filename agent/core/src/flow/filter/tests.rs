@@ -116,11 +116,11 @@ fn names() {
     check(|f| &mut f.destination.fqdn, AS_IS, &cases);
     check(|f| &mut f.source.fqdn, AS_IS, &[("*", false)]);
     // A star spans dots, and only what names are made of.
-    check(|f| &mut f.destination.fqdn, &|f| f.destination.names = strings(&["a.b_c.d", "a.b.d"]), &[
-        ("a.*.d", true),
-        ("a.b*c.d", false),
-        ("a.b_c.*", true),
-    ]);
+    check(
+        |f| &mut f.destination.fqdn,
+        &|f| f.destination.names = strings(&["a.b_c.d", "a.b.d"]),
+        &[("a.*.d", true), ("a.b*c.d", false), ("a.b_c.*", true)],
+    );
     bad(|f| &mut f.destination.fqdn, "destination_fqdn", &["", "."]);
     bad(|f| &mut f.source.fqdn, "source_fqdn", &[""]);
     let asked: Change<'_> = &|f| f.dns = Some(Dns { query: "www.a.example.".into(), ..Dns::default() });
@@ -204,8 +204,7 @@ fn verdicts_reasons_types_and_replies() {
         (f.kind, f.verdict, f.reason, f.is_reply) =
             (Kind::Drop, Verdict::Dropped, Some(DropReason::NameExpired), None);
     };
-    let audit: Change<'_> =
-        &|f| (f.verdict, f.reason) = (Verdict::Audited, Some(DropReason::NoRule));
+    let audit: Change<'_> = &|f| (f.verdict, f.reason) = (Verdict::Audited, Some(DropReason::NoRule));
     let one = |filter: FlowFilter, change: Change<'_>, want: bool| {
         assert_eq!(passes(&filter, change), want, "{filter:?}");
     };
@@ -220,7 +219,8 @@ fn verdicts_reasons_types_and_replies() {
         one(FlowFilter { drop_reason_desc: vec![181], ..d() }, change, false);
     }
     one(FlowFilter { drop_reason_desc: vec![0], ..d() }, AS_IS, false);
-    let kind = |kind: i32, sub: Option<i32>| FlowFilter { event_type: vec![EventTypeFilter { kind, sub }], ..d() };
+    let kind =
+        |kind: i32, sub: Option<i32>| FlowFilter { event_type: vec![EventTypeFilter { kind, sub }], ..d() };
     for (filter, on_verdict, on_drop) in [
         (kind(5, None), true, false),
         (kind(1, None), false, true),
@@ -297,7 +297,8 @@ fn identities_workloads_and_places() {
     check(|f| &mut f.uuid, AS_IS, &uuid);
     check(|f| &mut f.trace_id, AS_IS, &[("x", false)]);
     for (index, name, want) in [(9, "", true), (0, "veth9", true), (9, "veth8", false), (8, "", false)] {
-        let filter = FlowFilter { interface: vec![Interface { index, name: name.into() }], ..Default::default() };
+        let filter =
+            FlowFilter { interface: vec![Interface { index, name: name.into() }], ..Default::default() };
         assert_eq!(passes(&filter, AS_IS), want, "{index} {name}");
         assert!(!passes(&filter, &|f| f.interface = None));
     }
