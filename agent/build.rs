@@ -57,7 +57,10 @@ fn protocol(folder: &Path) -> Result<()> {
     files.include_imports(true).open_files(["observer.proto", "peer.proto"])?;
     let description = PathBuf::from(env::var("OUT_DIR")?).join("hubble.bin");
     write_if_changed(&description, &files.encode_file_descriptor_set())?;
-    tonic_prost_build::configure().build_transport(false).compile_fds(files.file_descriptor_set())?;
+    tonic_prost_build::configure()
+        .build_transport(false)
+        .boxed(".observer.GetFlowsResponse.response_types.flow")
+        .compile_fds(files.file_descriptor_set())?;
     Ok(())
 }
 

@@ -139,7 +139,7 @@ impl Following<'_> {
 
 fn flow(answer: GetFlowsResponse) -> Result<Flow, LostEvent> {
     match answer.response_types {
-        Some(ResponseTypes::Flow(flow)) => Ok(flow),
+        Some(ResponseTypes::Flow(flow)) => Ok(*flow),
         Some(ResponseTypes::LostEvents(lost)) => Err(lost),
         other => panic!("neither flow nor loss: {other:?}"),
     }

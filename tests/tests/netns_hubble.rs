@@ -77,7 +77,12 @@ fn flows_tell_who_what_and_why() {
     session.tcp("192.0.2.10:443").denied();
     session.tcp("192.0.2.77:80").denied();
     session.resolve("evil.example").failed();
+    expect_allowed(&hubble);
+    expect_denied(&hubble);
+    expect_dns(&hubble);
+}
 
+fn expect_allowed(hubble: &Hubble) {
     let allowed = hubble.expect(verdicts("80", FORWARDED));
     let (source, destination) =
         (allowed.source.as_ref().expect("one"), allowed.destination.as_ref().expect("one"));
@@ -100,7 +105,9 @@ fn flows_tell_who_what_and_why() {
         ("n1", Some("192.0.2.10"))
     );
     assert_eq!(allowed.interface.as_ref().map(|i| i.name.as_str()), Some("vweb"));
+}
 
+fn expect_denied(hubble: &Hubble) {
     // The port is not that of the name's rule; the address is nobody's name.
     let wrong_port = hubble.expect(verdicts("443", DROPPED));
     assert_eq!((wrong_port.drop_reason_desc, wrong_port.is_reply), (133, None));
@@ -118,7 +125,9 @@ fn flows_tell_who_what_and_why() {
         ..verdicts("443", DROPPED)
     };
     assert!(hubble.expect(drop).egress_denied_by.is_empty());
+}
 
+fn expect_dns(hubble: &Hubble) {
     let query = FlowFilter {
         event_type: kind(129),
         reply: vec![false],
@@ -150,16 +159,6 @@ fn flows_tell_who_what_and_why() {
         ..Default::default()
     });
     assert_eq!((refused.drop_reason_desc, dns(&refused).query.as_str()), (133, "evil.example."));
-    assert!(
-        hubble
-            .matching(FlowFilter {
-                drop_reason_desc: vec![133],
-                protocol: strings(&["dns"]),
-                ..Default::default()
-            })
-            .len()
-            > 1
-    );
 }
 
 #[test]
@@ -238,7 +237,6 @@ fn filters_select_by_both_ends() {
 fn selection_follows_hubbles_rules() {
     let Some((_cluster, mut session, hubble)) = started(&["--flow-buffer", "31"]) else { return };
     // Ports in their order are flows in their order.
-    let try_port = |session: &mut Session, port: u16| session.tcp(&format!("192.0.2.77:{port}")).denied();
     (1001..=1004).for_each(|port| try_port(&mut session, port));
     hubble.expect(verdicts("1004", DROPPED));
     let white = vec![FlowFilter {
@@ -248,22 +246,39 @@ fn selection_follows_hubbles_rules() {
         ..Default::default()
     }];
     let base = GetFlowsRequest { whitelist: white, ..Default::default() };
-    let ports = |flows: &[Flow]| {
-        let mut ports: Vec<u32> = flows.iter().map(destination_port).collect();
-        // A client that gets no answer sends its SYN again.
-        ports.dedup();
-        ports
-    };
+    by_number_and_time(&hubble, &base);
+    followers(&hubble, &base, &mut session);
+    errors(&hubble);
+    masks(&hubble, &base);
+
+    // The ring is full, and the first port is forgotten.
+    (2001..=2020).for_each(|port| try_port(&mut session, port));
+    hubble.expect(verdicts("2020", DROPPED));
+    let status = hubble.ask(|mut client| async move { client.server_status(ServerStatusRequest {}).await });
+    assert_eq!((status.num_flows, status.max_flows), (31, 31));
+    assert!(
+        status.seen_flows > 40 && status.uptime_ns > 0 && status.version.starts_with("egret "),
+        "{status:?}"
+    );
+    assert!(!ports(&hubble.flows(base)).contains(&1001));
+}
+
+fn try_port(session: &mut Session, port: u16) {
+    session.tcp(&format!("192.0.2.77:{port}")).denied();
+}
+
+/// Destination ports in their order. A client that gets no answer may send its SYN again.
+fn ports(flows: &[Flow]) -> Vec<u32> {
+    let mut ports: Vec<u32> = flows.iter().map(destination_port).collect();
+    ports.dedup();
+    ports
+}
+
+fn by_number_and_time(hubble: &Hubble, base: &GetFlowsRequest) {
     let ask = |request: GetFlowsRequest| ports(&hubble.flows(request));
     assert_eq!(ask(base.clone()), [1001, 1002, 1003, 1004]);
-    assert_eq!(
-        hubble
-            .flows(GetFlowsRequest { number: 1, ..base.clone() })
-            .iter()
-            .map(destination_port)
-            .collect::<Vec<_>>(),
-        [1004]
-    );
+    let last = hubble.flows(GetFlowsRequest { number: 1, ..base.clone() });
+    assert_eq!(last.iter().map(destination_port).collect::<Vec<_>>(), [1004]);
     assert_eq!(ask(GetFlowsRequest { number: 1, first: true, ..base.clone() }), [1001]);
     let all = hubble.flows(base.clone());
     assert!(all.windows(2).all(|pair| time(&pair[0]) <= time(&pair[1])), "oldest first");
@@ -277,22 +292,27 @@ fn selection_follows_hubbles_rules() {
     );
     let later = Timestamp { seconds: at(1004).seconds + 3600, nanos: 0 };
     assert_eq!(ask(GetFlowsRequest { since: Some(later), ..base.clone() }), [0; 0]);
+}
 
-    // A follower without a number gets only what comes; with one, also what was.
+/// A follower without a number gets only what comes; with one, also what was.
+fn followers(hubble: &Hubble, base: &GetFlowsRequest, session: &mut Session) {
     let limit = wait::patient(Duration::from_secs(5));
     let mut new = hubble.follow(base.clone());
     assert!(new.next(Duration::from_millis(200)).is_none());
-    try_port(&mut session, 1005);
+    try_port(session, 1005);
     assert_eq!(new.next(limit).map(|f| f.as_ref().map(destination_port).ok()), Some(Some(1005)));
     let mut last = hubble.follow(GetFlowsRequest { number: 1, ..base.clone() });
     assert_eq!(last.next(limit).map(|f| f.as_ref().map(destination_port).ok()), Some(Some(1005)));
+}
 
-    // What makes no sense is said, and nothing else breaks.
+/// What makes no sense is said, and nothing else breaks.
+fn errors(hubble: &Hubble) {
     let error = |request: GetFlowsRequest| {
         let status = hubble.answers(request).expect_err("an error");
         (status.code(), status.message().to_owned())
     };
-    assert_eq!(error(GetFlowsRequest { first: true, follow: true, ..base.clone() }).0, Code::InvalidArgument);
+    let both = GetFlowsRequest { first: true, follow: true, ..Default::default() };
+    assert_eq!(error(both).0, Code::InvalidArgument);
     let bad = |filter: FlowFilter| GetFlowsRequest { blacklist: vec![filter], ..Default::default() };
     let (code, text) = error(bad(FlowFilter { source_ip: strings(&["x"]), ..Default::default() }));
     assert!(code == Code::Unknown && text.contains("source_ip") && text.contains("\"x\""), "{text}");
@@ -300,17 +320,14 @@ fn selection_follows_hubbles_rules() {
         error(bad(FlowFilter { protocol: strings(&["quic"]), ..Default::default() })).0,
         Code::Unknown
     );
-    let mask = |paths: &[&str]| Some(FieldMask { paths: strings(paths) });
-    assert_eq!(
-        error(GetFlowsRequest { field_mask: mask(&["nothing"]), ..base.clone() }).0,
-        Code::InvalidArgument
-    );
+    let mask = Some(FieldMask { paths: strings(&["nothing"]) });
+    assert_eq!(error(GetFlowsRequest { field_mask: mask, ..Default::default() }).0, Code::InvalidArgument);
+}
 
-    // A mask leaves out what it does not name, but for what explains a line.
-    let masked = hubble.flows(GetFlowsRequest {
-        field_mask: mask(&["verdict", "destination.identity", "Summary"]),
-        ..base.clone()
-    });
+/// A mask leaves out what it does not name, but for what explains a line.
+fn masks(hubble: &Hubble, base: &GetFlowsRequest) {
+    let paths = strings(&["verdict", "destination.identity", "Summary"]);
+    let masked = hubble.flows(GetFlowsRequest { field_mask: Some(FieldMask { paths }), ..base.clone() });
     let flow = masked.last().expect("there");
     assert!(
         flow.ip.is_none()
@@ -322,17 +339,6 @@ fn selection_follows_hubbles_rules() {
     assert!(flow.destination.as_ref().is_some_and(|d| d.identity == 2 && d.labels.is_empty()), "{flow:#?}");
     assert_eq!((flow.verdict, flow.traffic_direction, flow.drop_reason_desc), (DROPPED, 2, 133));
     assert!(flow.summary.ends_with("; NoRule") && names_policy(&flow.egress_denied_by), "{flow:#?}");
-
-    // The ring is full long before the first port is forgotten by anybody else.
-    (2001..=2020).for_each(|port| try_port(&mut session, port));
-    hubble.expect(verdicts("2020", DROPPED));
-    let status = hubble.ask(|mut client| async move { client.server_status(ServerStatusRequest {}).await });
-    assert_eq!((status.num_flows, status.max_flows), (31, 31));
-    assert!(
-        status.seen_flows > 40 && status.uptime_ns > 0 && status.version.starts_with("egret "),
-        "{status:?}"
-    );
-    assert!(!ask(base).contains(&1001));
 }
 
 fn destination_port(flow: &Flow) -> u32 {

@@ -21,7 +21,7 @@ pub(super) fn response(entry: &Entry, node: &str, mask: Option<&Mask>) -> GetFlo
         Entry::Flow(seen) => {
             let flow = flow(seen);
             let flow = mask.map_or_else(|| flow.clone(), |mask| mask.apply(&flow));
-            (Some(timestamp(seen.time)), ResponseTypes::Flow(flow))
+            (Some(timestamp(seen.time)), ResponseTypes::Flow(Box::new(flow)))
         }
         Entry::Lost(lost) => (moment(lost.last), ResponseTypes::LostEvents(losses(lost))),
     };

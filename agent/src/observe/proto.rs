@@ -1,5 +1,9 @@
 //! Messages, servers and clients that the build makes of `proto/`.
-#![allow(missing_docs, clippy::all, reason = "generated; what a field means stands in the .proto files")]
+#![expect(
+    missing_docs,
+    clippy::allow_attributes_without_reason,
+    reason = "generated; what a field means stands in the .proto files"
+)]
 
 /// Flows.
 pub mod flow {
