@@ -12,7 +12,7 @@ use egret::observe::proto::observer::{
 };
 use egret_tests::cluster::{API_POD, API_VIP, Cluster, names_of_web};
 use egret_tests::hubble::Hubble;
-use egret_tests::probe::Session;
+use egret_tests::probe::{Session, UdpMode};
 use egret_tests::wait;
 use prost_types::{FieldMask, Timestamp};
 use tonic::Code;
@@ -252,7 +252,9 @@ fn selection_follows_hubbles_rules() {
     masks(&hubble, &base);
 
     // The ring is full, and the first port is forgotten.
-    (2001..=2020).for_each(|port| try_port(&mut session, port));
+    let many: Vec<String> = (2001..=2020).map(|port| format!("192.0.2.77:{port}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    session.datagrams(UdpMode::SendMmsg, &many, false, b"x");
     hubble.expect(verdicts("2020", DROPPED));
     let status = hubble.ask(|mut client| async move { client.server_status(ServerStatusRequest {}).await });
     assert_eq!((status.num_flows, status.max_flows), (31, 31));
@@ -260,7 +262,7 @@ fn selection_follows_hubbles_rules() {
         status.seen_flows > 40 && status.uptime_ns > 0 && status.version.starts_with("egret "),
         "{status:?}"
     );
-    assert!(!ports(&hubble.flows(base)).contains(&1001));
+    assert!(ports(&hubble.flows(base)).into_iter().all(|port| port > 2000));
 }
 
 fn try_port(session: &mut Session, port: u16) {
@@ -344,8 +346,26 @@ fn masks(hubble: &Hubble, base: &GetFlowsRequest) {
 fn destination_port(flow: &Flow) -> u32 {
     match flow.l4.and_then(|l4| l4.protocol) {
         Some(Protocol::Tcp(tcp)) => tcp.destination_port,
-        other => panic!("no TCP: {other:?}"),
+        Some(Protocol::Udp(udp)) => udp.destination_port,
+        other => panic!("no ports: {other:?}"),
     }
+}
+
+#[test]
+fn in_audit_mode_flows_say_what_would_have_been_dropped() {
+    let Some((_cluster, mut session, hubble)) = started(&["--audit"]) else { return };
+    session.resolve("vendor.example").first();
+    session.tcp("192.0.2.10:443").allowed();
+    let audited = hubble.expect(verdicts("443", Verdict::Audit as i32));
+    assert_eq!((audited.drop_reason_desc, audited.is_reply), (0, Some(false)));
+    assert!(audited.summary.ends_with("; NamePortMismatch") && names_policy(&audited.egress_denied_by));
+    session.resolve("other.example").failed();
+    let asked = FlowFilter { dns_query: strings(&["^other"]), reply: vec![false], ..Default::default() };
+    assert_eq!(hubble.expect(asked.clone()).verdict, Verdict::Audit as i32);
+    // The query was let through, and answered: there is no such name.
+    let answered = hubble.expect(FlowFilter { reply: vec![true], ..asked });
+    assert!(answered.summary.starts_with("DNS Answer RCode: Non-Existent Domain"), "{}", answered.summary);
+    assert!(hubble.matching(FlowFilter { verdict: vec![DROPPED], ..Default::default() }).is_empty());
 }
 
 #[test]

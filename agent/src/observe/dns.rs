@@ -119,3 +119,6 @@ fn kind(number: u16) -> String {
     };
     name.to_owned()
 }
+
+#[cfg(test)]
+mod tests;

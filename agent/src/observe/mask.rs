@@ -201,6 +201,55 @@ mod tests {
         check(&["destination.pod_name"], |_, _| {});
     }
 
+    /// The mask that clients since 1.19 send by themselves.
+    const DEFAULT: &str = "time verdict ethernet IP l4 source.identity source.namespace source.pod_name \
+        destination.identity destination.namespace destination.pod_name Type node_name l7 event_type source_service \
+        destination_service is_reply Summary ip_trace_id";
+
+    #[test]
+    fn the_usual_mask_costs_a_line_nothing() {
+        let paths: Vec<&str> = DEFAULT.split_whitespace().collect();
+        check(&paths, |f, w| {
+            *w = f.clone();
+            w.uuid = String::new();
+            w.source = f.source.clone().map(|s| wire::Endpoint { id: 0, labels: Vec::new(), ..s });
+        });
+    }
+
+    /// Numbers of the wire, as clients have them.
+    #[test]
+    fn fields_have_their_numbers() {
+        let number = |message: &str, field: &str| {
+            messages().get(&format!(".flow.{message}")).and_then(|fields| fields.get(field)).map(|f| f.0)
+        };
+        for (message, fields) in [
+            (
+                "Flow",
+                "time=1 verdict=2 drop_reason=3 ethernet=4 IP=5 l4=6 source=8 destination=9 Type=10 node_name=11 source_names=13 destination_names=14 l7=15 reply=16 event_type=19 source_service=20 destination_service=21 traffic_direction=22 policy_match_type=23 trace_observation_point=24 drop_reason_desc=25 is_reply=26 debug_capture_point=27 interface=28 proxy_port=29 trace_context=30 sock_xlate_point=31 socket_cookie=32 cgroup_id=33 uuid=34 auth_type=35 trace_reason=36 node_labels=37 file=38 tunnel=39 ip_trace_id=40 emitter=41 egress_allowed_by=21001 ingress_allowed_by=21002 egress_denied_by=21004 ingress_denied_by=21005 policy_log=21006 aggregate=21007 Summary=100000 extensions=150000",
+            ),
+            ("Endpoint", "ID=1 identity=2 namespace=3 labels=4 pod_name=5 workloads=6 cluster_name=7"),
+            ("IP", "source=1 destination=2 ipVersion=3 encrypted=4 source_xlated=5"),
+            ("Layer4", "TCP=1 UDP=2 ICMPv4=3 ICMPv6=4 SCTP=5"),
+            ("TCPFlags", "FIN=1 SYN=2 RST=3 PSH=4 ACK=5 URG=6 ECE=7 CWR=8 NS=9"),
+            ("Layer7", "type=1 latency_ns=2 dns=100 http=101"),
+            ("DNS", "query=1 ips=2 ttl=3 cnames=4 observation_source=5 rcode=6 qtypes=7 rrtypes=8"),
+            ("Policy", "name=1 namespace=2 labels=3 revision=4 kind=5"),
+            ("Service", "name=1 namespace=2"),
+            ("LostEvent", "source=1 num_events_lost=2 cpu=3 first=4 last=5"),
+            (
+                "FlowFilter",
+                "source_ip=1 source_pod=2 destination_ip=3 destination_pod=4 verdict=5 event_type=6 source_fqdn=7 destination_fqdn=8 http_status_code=9 source_label=10 destination_label=11 protocol=12 source_port=13 destination_port=14 reply=15 source_service=16 destination_service=17 dns_query=18 source_identity=19 destination_identity=20 http_method=21 http_path=22 tcp_flags=23 node_name=24 ip_version=25 source_workload=26 destination_workload=27 trace_id=28 uuid=29 traffic_direction=30 http_url=31 http_header=32 drop_reason_desc=33 source_ip_xlated=34 interface=35 node_labels=36 source_cluster_name=37 destination_cluster_name=38 ip_trace_id=39 encrypted=40 experimental=999",
+            ),
+        ] {
+            let all: Vec<&str> = fields.split_whitespace().collect();
+            for pair in &all {
+                let (field, want) = pair.split_once('=').expect("a pair");
+                assert_eq!(number(message, field), want.parse().ok(), "{message}.{field}");
+            }
+            assert_eq!(messages()[&format!(".flow.{message}")].len(), all.len(), "{message}");
+        }
+    }
+
     #[test]
     fn what_is_no_path_is_refused() {
         for path in ["", "x", "source.x", "verdict.x", "source.", "IP.source.x", "ip"] {

@@ -116,3 +116,6 @@ fn flags(f: &wire::TcpFlags) -> u16 {
     ];
     bits.into_iter().filter(|(set, _)| *set).fold(0, |flags, (_, bit)| flags | bit)
 }
+
+#[cfg(test)]
+mod tests;

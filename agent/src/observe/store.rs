@@ -111,3 +111,6 @@ impl Reading {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
