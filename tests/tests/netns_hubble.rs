@@ -60,7 +60,7 @@ fn names_policy(list: &[Policy]) -> bool {
 fn dns(flow: &Flow) -> &Dns {
     match flow.l7.as_ref().and_then(|l7| l7.record.as_ref()) {
         Some(Record::Dns(dns)) => dns,
-        None => panic!("no DNS: {flow:#?}"),
+        _ => panic!("no DNS: {flow:#?}"),
     }
 }
 
