@@ -8,6 +8,8 @@
 //! `EGRET_BPF_TOOLCHAIN` picks one, otherwise the first that is there. `EGRET_SKIP_BPF=1`, or clippy without a
 //! toolchain, embeds an empty object, so that lints and pure tests run anywhere. `EGRET_BPF_FEATURES` is handed
 //! to the BPF crate as `--features`.
+//!
+//! Also turns `proto/` into Rust, without protoc, and keeps its description for field masks.
 
 use std::{
     env,
@@ -21,6 +23,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() -> Result<()> {
     let manifest = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
+    protocol(&manifest.join("proto"))?;
     let workspace = manifest.parent().ok_or("the agent's folder has no parent")?;
     let object = PathBuf::from(env::var("OUT_DIR")?).join("egret.bpf.o");
     watch(workspace);
@@ -45,6 +48,20 @@ fn main() -> Result<()> {
             "the BPF programs cannot be built: {missing}. Run `cargo xtask setup` (EGRET_SKIP_BPF=1 embeds an empty object)"
         )),
     }
+}
+
+/// Generates the messages, servers and clients of Hubble's API.
+fn protocol(folder: &Path) -> Result<()> {
+    println!("cargo::rerun-if-changed={}", folder.display());
+    let mut files = protox::Compiler::new([folder])?;
+    files.include_imports(true).open_files(["observer.proto", "peer.proto"])?;
+    let description = PathBuf::from(env::var("OUT_DIR")?).join("hubble.bin");
+    write_if_changed(&description, &files.encode_file_descriptor_set())?;
+    tonic_prost_build::configure()
+        .build_transport(false)
+        .boxed(".observer.GetFlowsResponse.response_types.flow")
+        .compile_fds(files.file_descriptor_set())?;
+    Ok(())
 }
 
 /// Ends the build with one message that cargo shows as an error.

@@ -11,6 +11,7 @@
 mod answer;
 mod gather;
 mod keeper;
+mod known;
 #[doc(hidden)]
 pub mod measure;
 mod objects;
@@ -34,6 +35,7 @@ use crate::datapath;
 use crate::datapath::tc::{Method, Place, TcHook};
 use crate::exit::{self, Refusal};
 use crate::metrics::{self, About, Publisher};
+use crate::observe;
 use crate::place::netns;
 use crate::sandbox::preflight;
 use crate::sandbox::signals::Signals;
@@ -55,6 +57,7 @@ pub fn run(args: &AgentArgs) -> Result<u8, Refusal> {
     let _lock = Lock::take(&args.socket)?;
     let listener = args.metrics.map(listen).transpose()?;
     let mut told = source::start(open(args)?).map_err(|e| system("start the source", &e))?;
+    let (observer, _hubble) = observe::start(&hubble(args)?)?;
     let ground = Ground::load(args, &host)?;
     let publisher = listener.map(|listener| serve(listener, &ground)).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
@@ -66,7 +69,7 @@ pub fn run(args: &AgentArgs) -> Result<u8, Refusal> {
         let Some(objects) = gather(&mut told, &ground, ending(&signals), &server).await? else {
             return Ok(());
         };
-        let mut keeper = Keeper::start(ground, told, objects)?;
+        let mut keeper = Keeper::start(ground, told, objects, observer)?;
         keeper.recorder = Recorder::new(publisher);
         keeper.publish();
         tell::line("ready");
@@ -111,6 +114,17 @@ fn open(args: &AgentArgs) -> Result<Box<dyn Source>, Refusal> {
             Ok(Box::new(K8s { kubeconfig, trust, writes }))
         }
     }
+}
+
+/// Where flows are served.
+fn hubble(args: &AgentArgs) -> Result<observe::Options, Refusal> {
+    let beside = || args.socket.with_file_name("hubble.sock");
+    Ok(observe::Options {
+        socket: args.hubble.hubble_socket.clone().unwrap_or_else(beside),
+        listen: args.hubble.hubble_listen,
+        flows: args.hubble.flow_buffer,
+        node: start::node_name(args)?,
+    })
 }
 
 /// The signals that end it; others are for commands that are run.

@@ -93,10 +93,26 @@ impl Learner {
     /// # Errors
     /// [`CompileError`]: a name's rules do not fit into the maps; the name stays closed.
     pub fn see(&mut self, event: &DnsEvent, payload: &[u8]) -> Result<Effects, CompileError> {
+        self.see_and(event, payload, &mut |_| {})
+    }
+
+    /// [`Learner::see`], which also hands on every whole message.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn see_and(
+        &mut self,
+        event: &DnsEvent,
+        payload: &[u8],
+        hear: &mut dyn FnMut(&[u8]),
+    ) -> Result<Effects, CompileError> {
         if self.endpoint.is_some_and(|only| only != event.endpoint) {
             return Ok(Effects::default());
         }
         let segment = event.flags & DNS_SEGMENT != 0;
+        if !segment {
+            hear(payload);
+        }
         if event.direction == Direction::Egress as u8 {
             if segment {
                 return Ok(Effects::default());
@@ -115,6 +131,7 @@ impl Learner {
             return Ok(effects);
         }
         for message in self.assemble(event, payload) {
+            hear(&message);
             self.answer(event, &message, &mut effects)?;
         }
         Ok(effects)

@@ -12,6 +12,7 @@ pub mod kubectl;
 pub mod learn;
 pub mod metrics;
 pub mod netlink;
+pub mod observe;
 pub mod place;
 pub mod resolvers;
 pub mod run;

@@ -229,6 +229,11 @@ impl Agent {
         self.dir.join("egret.sock")
     }
 
+    /// Where it serves flows.
+    pub fn hubble_socket(&self) -> PathBuf {
+        self.dir.join("hubble.sock")
+    }
+
     /// Where it pins.
     pub fn pins(&self) -> &Path {
         &self.pins

@@ -27,6 +27,7 @@ pub mod egret;
 pub mod exec;
 pub mod foreign;
 pub mod held;
+pub mod hubble;
 pub mod lab;
 pub mod lock;
 pub mod model;

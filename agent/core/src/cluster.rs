@@ -47,6 +47,7 @@ use profiles::Profiles;
 use services::Backends;
 
 use crate::{
+    flow::ServiceRef,
     identity::{Profile, labels_with},
     labels::Labels,
     policy::Policy,
@@ -120,6 +121,31 @@ impl Cluster {
     /// The policy objects.
     pub fn policies(&self) -> impl Iterator<Item = (&Key, &[Arc<Policy>])> {
         self.policies.iter().map(|(key, policies)| (key, policies.as_slice()))
+    }
+
+    /// The pod that has the address, unless it is a node's as well.
+    #[must_use]
+    pub fn pod_at(&self, address: IpAddr) -> Option<&Key> {
+        self.addresses.owner(address)
+    }
+
+    /// The Service of each virtual address; of several, the first by namespace and name.
+    #[must_use]
+    pub fn vips(&self) -> BTreeMap<IpAddr, ServiceRef> {
+        let mut all = BTreeMap::new();
+        for (key, service) in &self.services {
+            for vip in &service.vips {
+                let named = || ServiceRef { namespace: key.namespace.clone(), name: key.name.clone() };
+                all.entry(*vip).or_insert_with(named);
+            }
+        }
+        all
+    }
+
+    /// A node's object.
+    #[must_use]
+    pub fn node(&self, name: &str) -> Option<&Node> {
+        self.nodes.get(name)
     }
 
     /// The pods that a policy is about, those at their end left out.

@@ -31,6 +31,7 @@
 //! | [`desired`] | content of the maps, diff, and [`desired::View`], through which `decide` reads it |
 //! | [`eval`] | the oracle: what the text of the policies says, read slowly |
 //! | [`dns`] | full parser, TCP reassembly, cache per workload, lifetimes |
+//! | [`flow`] | flows in the words of Hubble's API: the ring, selection, filters |
 //! | [`state`] | the one owner of all of it |
 //!
 //! ## Invariants, as absences
@@ -50,6 +51,7 @@ pub mod compile;
 pub mod desired;
 pub mod dns;
 pub mod eval;
+pub mod flow;
 pub mod identity;
 pub mod labels;
 pub mod names;

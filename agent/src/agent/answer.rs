@@ -20,7 +20,7 @@ use crate::run::report::rfc3339;
 use crate::source::Drops;
 
 /// Reserved identities, as Cilium names them.
-const RESERVED: [(u32, &str); 4] = [
+pub(super) const RESERVED: [(u32, &str); 4] = [
     (1, "reserved:host"),
     (2, "reserved:world"),
     (6, "reserved:remote-node"),

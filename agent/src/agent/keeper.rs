@@ -33,6 +33,7 @@ use crate::datapath::{Datapath, DnsRecord, Ring};
 use crate::host;
 use crate::learn::{Effects, Learner, now};
 use crate::netlink::Subscription;
+use crate::observe::Feeder;
 use crate::place::Host;
 use crate::sandbox::cgroup::Hierarchy;
 use crate::source::{News, Told};
@@ -113,6 +114,8 @@ pub(super) struct Keeper {
     pub(super) dns: Ring<DnsRecord<'static>>,
     pub(super) flows: Ring<FlowEvent>,
     pub(super) learner: Learner,
+    /// Where flows go to be observed.
+    pub(super) observer: Feeder,
     pub(super) told: Told,
     /// That interfaces of this host change; `None`: they are only looked for now and then.
     pub(super) links: Option<Subscription>,
@@ -210,6 +213,7 @@ impl Keeper {
                 self.save();
                 self.report();
                 self.publish();
+                self.show_losses();
             }
             Task::Sweep => {
                 let before = now().saturating_sub(ticks_of_secs(REMEMBER));

@@ -15,6 +15,7 @@ use egret_common::net::Direction;
 use egret_core::cluster::{Cluster, Feed, Key, Kind, LocalPod, News, Resolved, ServiceEntry, Source};
 use egret_core::compile::{EndpointSpec, NamesAsk, World, addr};
 use egret_core::dns::lifetime::Lifetime;
+use egret_core::flow::ServiceRef;
 use egret_core::identity::{IdentityBook, Profile};
 use egret_core::labels::Labels;
 use egret_core::names::Name;
@@ -59,6 +60,8 @@ pub(super) struct Picture {
     spared: Option<String>,
     /// What there is to tell, once somebody has asked.
     told: OnceCell<Vec<String>>,
+    /// Services by address, once somebody has asked.
+    vips: OnceCell<BTreeMap<IpAddr, ServiceRef>>,
 }
 
 /// The objects in force.
@@ -111,7 +114,7 @@ impl Objects {
         self.cluster.set_own_addresses(own.keys().copied());
         let resolved = self.cluster.resolve(node, &mut self.book);
         let local = resolved.local.iter().map(Local::from).collect();
-        Picture { local, resolved, spared: None, told: OnceCell::new() }
+        Picture { local, resolved, ..Picture::default() }
     }
 
     /// What there is to tell about the objects that the picture is of. Nobody waits for it when an object changes: it is
@@ -188,6 +191,21 @@ impl Objects {
         }
     }
 
+    /// The Service that has the address.
+    pub(super) fn service_at(&self, picture: &Picture, address: IpAddr) -> Option<ServiceRef> {
+        picture.vips.get_or_init(|| self.cluster.vips()).get(&address).cloned()
+    }
+
+    /// The pod that has the address.
+    pub(super) fn pod_at(&self, address: IpAddr) -> Option<&Key> {
+        self.cluster.pod_at(address)
+    }
+
+    /// The labels of a node.
+    pub(super) fn node_labels(&self, name: &str) -> Option<&Labels> {
+        self.cluster.node(name).map(|node| &node.labels)
+    }
+
     /// Every policy object in force.
     pub(super) fn policies(&self) -> impl Iterator<Item = &Policy> {
         self.cluster.policies().flat_map(|(_, policies)| policies).map(|policy| &**policy)
@@ -219,6 +237,16 @@ impl Picture {
             self.spared = Some(pod.name.clone());
         }
         self
+    }
+
+    /// The identity of an address of the cluster.
+    pub(super) fn identity(&self, address: IpAddr) -> Option<u32> {
+        self.resolved.world_identities.get(&address).copied()
+    }
+
+    /// The labels of an identity that pods have.
+    pub(super) fn labels_of(&self, number: u32) -> Option<&Labels> {
+        self.resolved.peers.get(&number).map(|identity| &identity.labels)
     }
 
     /// What all endpoints share.

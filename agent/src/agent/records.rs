@@ -27,11 +27,13 @@ impl Keeper {
         let (learner, slow) = (&mut self.learner, &mut self.slow);
         let mut all = Effects::default();
         let mut failed = 0;
+        let mut messages = Vec::new();
         let count = self.dns.drain(|record| {
             if record.event.flags & DNS_SLOW != 0 {
                 slow.insert(record.event.endpoint);
             }
-            match learner.see(&record.event, record.payload) {
+            let mut hear = |message: &[u8]| messages.push((record.event, message.to_vec()));
+            match learner.see_and(&record.event, record.payload, &mut hear) {
                 Ok(effects) => {
                     all.ops.extend(effects.ops);
                     all.grants.extend(effects.grants);
@@ -46,6 +48,7 @@ impl Keeper {
         if count > 0 {
             self.perform(&all);
         }
+        self.show_messages(&messages);
         for (id, until) in pending.into_iter().filter(|(_, until)| *until != 0) {
             // If it fails, the silence ends by itself.
             let _ = self.datapath.settle(id, until);
@@ -122,9 +125,11 @@ impl Keeper {
         Some(live.map(|(key, _)| (key.endpoint, key.remote)).collect())
     }
 
-    /// Flow records are for whoever observes; the ring must not fill up for that.
+    /// Reads all flow records: they are for whoever observes.
     pub(super) fn read_flows(&mut self) {
-        self.flows.drain(|_| {});
+        let mut events = Vec::new();
+        self.flows.drain(|event| events.push(event));
+        self.show_events(&events);
     }
 
     /// Grants whose address an endpoint still has a connection to are prolonged.

@@ -128,6 +128,11 @@ impl Registry {
         self.entries.values().find(|entry| entry.id == id)
     }
 
+    /// The one whose pod has this namespace and name.
+    pub(super) fn named(&self, pod: &str) -> Option<&Entry> {
+        self.entries.get(pod)
+    }
+
     /// Who is held at this place.
     pub(super) fn at(&self, spot: &Spot) -> Option<&Entry> {
         self.entries.values().find(|entry| entry.held.as_ref().is_ok_and(|held| held.spot == *spot))

@@ -34,6 +34,7 @@ use crate::exit::{self, Refusal};
 use crate::host;
 use crate::learn::Learner;
 use crate::netlink::Subscription;
+use crate::observe::Feeder;
 use crate::place::Host;
 use crate::resolvers;
 use crate::sandbox::cgroup;
@@ -96,10 +97,16 @@ impl Ground {
 
 impl Keeper {
     /// Puts in force what was told.
-    pub(super) fn start(ground: Ground, told: Told, objects: Objects) -> Result<Self, Refusal> {
+    pub(super) fn start(
+        ground: Ground,
+        told: Told,
+        objects: Objects,
+        observer: Feeder,
+    ) -> Result<Self, Refusal> {
         let Ground { setting, datapath, content, memory } = ground;
         let earlier = memory.read().filter(|_| content != Desired::default());
-        let mut keeper = Parts { setting, datapath, earlier, memory, told, objects }.put_together()?;
+        let mut keeper =
+            Parts { setting, datapath, earlier, memory, told, objects, observer }.put_together()?;
         keeper.begin(&content)?;
         Ok(keeper)
     }
@@ -148,11 +155,12 @@ struct Parts {
     memory: MemoryFile,
     told: Told,
     objects: Objects,
+    observer: Feeder,
 }
 
 impl Parts {
     fn put_together(self) -> Result<Keeper, Refusal> {
-        let Self { setting, mut datapath, earlier, memory, told, mut objects } = self;
+        let Self { setting, mut datapath, earlier, memory, told, mut objects, observer } = self;
         let numbers = earlier.as_ref().map(Memory::numbers).unwrap_or_default();
         if let Some(earlier) = &earlier {
             earlier.restore(objects.identities_mut());
@@ -172,6 +180,7 @@ impl Parts {
             dns,
             flows,
             learner,
+            observer,
             told,
             links: Subscription::to_links().ok(),
             search: Search::default(),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use egret_core::names::Name;
 
-use super::{NamesArgs, OnDeny};
+use super::{HubbleArgs, NamesArgs, OnDeny};
 
 /// Where the agent answers.
 pub(super) const SOCKET: &str = "/run/egret/egret.sock";
@@ -86,6 +86,9 @@ pub struct AgentArgs {
     /// Resolvers and lifetimes.
     #[command(flatten)]
     pub names: NamesArgs,
+    /// Flows.
+    #[command(flatten)]
+    pub hubble: HubbleArgs,
 }
 
 /// `--established`.

@@ -2,6 +2,7 @@
 //! business; here it is text.
 
 mod agent;
+mod hubble;
 mod names;
 mod run;
 mod show;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use agent::{AgentArgs, DnsReject, Established, Source, StartupMode};
+pub use hubble::HubbleArgs;
 pub use names::NamesArgs;
 pub use run::{OnDeny, Output, ReportFormat, RunArgs};
 pub use show::{

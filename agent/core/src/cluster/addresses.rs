@@ -83,6 +83,11 @@ impl Addresses {
         }
     }
 
+    /// The pod that has the address, nodes not counted.
+    pub(super) fn owner(&self, ip: IpAddr) -> Option<&Key> {
+        self.claims.get(&ip).map(|contest| &contest.owner.pod)
+    }
+
     /// Namespaces with a pod that got or lost an address since the last call.
     pub(super) fn take_touched(&mut self) -> BTreeSet<String> {
         std::mem::take(&mut self.touched)

@@ -1,0 +1,155 @@
+//! The loop's end of the queue. Nothing here waits.
+
+use std::sync::Arc;
+
+use egret_common::event::{DnsEvent, FlowEvent};
+use egret_core::flow::{Entry, Flow, Lost, LostSource, NodeInfo};
+use egret_core::labels::Labels;
+use tokio::sync::mpsc::Sender;
+
+use super::join::{self, Common};
+use super::known::Known;
+use super::{clock, dns, now};
+
+/// At most one event per source and second tells of losses.
+const PAUSE: u64 = 1_000_000_000;
+
+/// Takes records.
+#[derive(Debug)]
+pub struct Feeder {
+    queue: Sender<Entry>,
+    node: Arc<NodeInfo>,
+    /// Id of the next flow.
+    next: u128,
+    missed: Missed,
+    kernel: Missed,
+    /// What the kernel has counted so far, once it was asked.
+    counted: Option<u64>,
+}
+
+impl Feeder {
+    pub(super) fn new(queue: Sender<Entry>, node: Arc<NodeInfo>) -> Self {
+        let next = u128::from(fastrand::u64(..)) << 64 | u128::from(fastrand::u64(..));
+        let missed = |source| Missed { source, count: 0, first: 0, last: 0, told: 0 };
+        let (missed, kernel) = (missed(LostSource::Queue), missed(LostSource::Kernel));
+        Self { queue, node, next, missed, kernel, counted: None }
+    }
+
+    /// Records about packets.
+    pub fn events(&mut self, events: &[FlowEvent], known: &impl Known) {
+        if events.is_empty() {
+            return;
+        }
+        let common = self.common();
+        for event in events {
+            join::flows(event, known, &common).into_iter().for_each(|flow| self.flow(flow));
+        }
+    }
+
+    /// DNS messages.
+    pub fn messages(&mut self, messages: &[(DnsEvent, Vec<u8>)], known: &impl Known) {
+        if messages.is_empty() {
+            return;
+        }
+        let common = self.common();
+        for (event, message) in messages {
+            dns::flow(event, message, known, &common).into_iter().for_each(|flow| self.flow(flow));
+        }
+    }
+
+    /// The node's labels, as far as they are known.
+    pub fn label(&mut self, labels: Option<&Labels>) {
+        let labels = labels.into_iter().flatten().map(|(key, value)| format!("{key}={value}"));
+        if !labels.clone().eq(self.node.labels.iter().cloned()) {
+            self.node = Arc::new(NodeInfo { name: self.node.name.clone(), labels: labels.collect() });
+        }
+    }
+
+    /// Tells of losses, if there were any: `kernel` is all that the kernel has counted since its programs were loaded.
+    pub fn losses(&mut self, kernel: u64) {
+        let now = now();
+        let before = self.counted.replace(kernel).unwrap_or(kernel);
+        self.kernel.add(kernel.saturating_sub(before), now);
+        for missed in [&mut self.kernel, &mut self.missed] {
+            missed.tell(&self.queue, now);
+        }
+    }
+
+    fn common(&self) -> Common {
+        Common { node: self.node.clone(), clock: clock() }
+    }
+
+    fn flow(&mut self, mut flow: Flow) {
+        flow.uuid = self.next;
+        self.next = self.next.wrapping_add(1);
+        let time = flow.time;
+        if self.queue.try_send(Entry::Flow(Arc::new(flow))).is_err() {
+            self.missed.add(1, time);
+        }
+    }
+}
+
+/// Losses that were not told yet.
+#[derive(Debug)]
+struct Missed {
+    source: LostSource,
+    count: u64,
+    first: u64,
+    last: u64,
+    told: u64,
+}
+
+impl Missed {
+    fn add(&mut self, count: u64, now: u64) {
+        if count == 0 {
+            return;
+        }
+        if self.count == 0 {
+            self.first = now;
+        }
+        self.count += count;
+        self.last = now;
+    }
+
+    fn tell(&mut self, queue: &Sender<Entry>, now: u64) {
+        if self.count == 0 || now.saturating_sub(self.told) < PAUSE {
+            return;
+        }
+        let lost = Lost { source: self.source, count: self.count, first: self.first, last: self.last };
+        // No room for this either: the next time.
+        if queue.try_send(Entry::Lost(lost)).is_ok() {
+            (self.count, self.told) = (0, now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_queue_is_counted_and_never_waited_for() {
+        let (queue, mut entries) = tokio::sync::mpsc::channel(2);
+        let mut feeder = Feeder::new(queue, Arc::default());
+        feeder.losses(5);
+        assert!(entries.try_recv().is_err(), "what was lost before is nobody's loss");
+        let event = join::tests::event();
+        let events = [event; 7];
+        feeder.events(&events, &join::tests::Nobody);
+        assert!(matches!(entries.try_recv(), Ok(Entry::Flow(_))));
+        feeder.losses(9);
+        // One place was free: for the kernel's losses, the others wait.
+        let mut told = || match entries.try_recv() {
+            Ok(Entry::Lost(lost)) => Some((lost.source, lost.count)),
+            Ok(Entry::Flow(_)) => Some((LostSource::Ring, 0)),
+            Err(_) => None,
+        };
+        assert_eq!(told(), Some((LostSource::Ring, 0)));
+        assert_eq!(told(), Some((LostSource::Kernel, 4)));
+        feeder.losses(9);
+        let (source, count) = told().expect("the queue's own");
+        // Allowed events make one flow each.
+        assert_eq!((source, count), (LostSource::Queue, 5));
+        assert_eq!(told(), None);
+    }
+}

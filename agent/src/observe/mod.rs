@@ -1,0 +1,44 @@
+//! Flows for whoever observes: records of the kernel joined with what the agent knows, kept in a ring, served as Hubble's
+//! API.
+//!
+//! ```text
+//!  FlowEvent, DNS message ──join, dns (ask Known)──> Flow ──Feeder──> bounded queue ──> Store: Ring, Tally
+//!  hubble, egret observe  <──gRPC── observer, peer, health <──message, mask── Reader <──────┘   (a thread of its own)
+//! ```
+//! Owns: the queue, the ring and the sockets. Must not know: how the agent keeps what it knows ([`Known`] answers). The
+//! loop that feeds it never waits: what the queue does not take is counted, and the count is part of the stream.
+
+mod dns;
+mod feed;
+mod join;
+mod known;
+mod mask;
+mod message;
+mod observer;
+mod peer;
+pub mod proto;
+mod request;
+mod serve;
+mod store;
+mod words;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub use feed::Feeder;
+pub use known::{Known, Local};
+pub use serve::{Options, Server, start};
+
+use crate::host;
+
+/// Now, in nanoseconds since 1970.
+fn now() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// What to add to boot time, the clock of records, to get nanoseconds since 1970. Asked anew for every batch, since that
+/// clock may be set.
+fn clock() -> u64 {
+    now().saturating_sub(host::boot_ns())
+}

@@ -1,0 +1,33 @@
+//! Who else serves flows: this node alone.
+
+use std::pin::Pin;
+
+use futures_util::stream::{self, Stream, StreamExt};
+use tonic::{Request, Response, Status};
+
+use super::proto::peer::peer_server::Peer;
+use super::proto::peer::{ChangeNotification, ChangeNotificationType, NotifyRequest};
+
+/// The one node.
+#[derive(Debug, Clone)]
+pub(super) struct OneNode {
+    pub(super) node: String,
+    /// Where it serves.
+    pub(super) address: String,
+}
+
+#[tonic::async_trait]
+impl Peer for OneNode {
+    type NotifyStream = Pin<Box<dyn Stream<Item = Result<ChangeNotification, Status>> + Send>>;
+
+    async fn notify(&self, _: Request<NotifyRequest>) -> Result<Response<Self::NotifyStream>, Status> {
+        let change = ChangeNotification {
+            name: self.node.clone(),
+            address: self.address.clone(),
+            r#type: ChangeNotificationType::PeerAdded.into(),
+            tls: None,
+        };
+        // Nothing more ever happens, and a client that sees an end asks again at once.
+        Ok(Response::new(Box::pin(stream::iter([Ok(change)]).chain(stream::pending()))))
+    }
+}
