@@ -177,6 +177,44 @@ pub fn array_batch<V: aya::Pod>(
     }
 }
 
+/// Entries of a hash per system call; no bucket holds more.
+const PIECE: usize = 4096;
+
+/// `BPF_MAP_LOOKUP_BATCH` on a hash, LRU or not (since kernel 5.6): gives `each` the keys and values, piece by piece. A key
+/// that is there all the time is given once.
+pub fn hash_batch<K: aya::Pod, V: aya::Pod>(
+    map: BorrowedFd<'_>,
+    mut each: impl FnMut(&[K], &[V]),
+) -> io::Result<()> {
+    // SAFETY: of a Pod all bytes may be zero.
+    let (key, value) = unsafe { (std::mem::zeroed::<K>(), std::mem::zeroed::<V>()) };
+    let (mut keys, mut values) = (vec![key; PIECE], vec![value; PIECE]);
+    let (mut bucket, mut first) = (0u32, true);
+    loop {
+        let mut attr = BatchAttr {
+            in_batch: if first { 0 } else { &raw mut bucket as u64 },
+            out_batch: &raw mut bucket as u64,
+            keys: keys.as_mut_ptr() as u64,
+            values: values.as_mut_ptr() as u64,
+            count: PIECE as u32,
+            map: map.as_raw_fd() as u32,
+            elem_flags: 0,
+            flags: 0,
+        };
+        let done = bpf(MAP_LOOKUP_BATCH, &mut attr);
+        let over = done.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ENOENT));
+        if !over {
+            done?;
+        }
+        let count = PIECE.min(attr.count as usize);
+        each(&keys[..count], &values[..count]);
+        if over {
+            return Ok(());
+        }
+        first = false;
+    }
+}
+
 /// What hangs on one hook of a cgroup.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Query {

@@ -1,8 +1,8 @@
 //! Reading what the kernel wrote. A map that changes meanwhile may be seen half old, half new; every entry is whole.
 
-use std::{collections::HashMap as Table, hash::Hash};
+use std::{collections::HashMap as Table, hash::Hash, os::fd::AsFd};
 
-use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray};
+use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, PerCpuArray};
 use egret_common::{
     maps::{
         Counter, Destination, DestinationKey, EndpointState, FlowKey, FlowValue, GrantKey, Grants,
@@ -12,7 +12,7 @@ use egret_common::{
     verdict::REASON_SLOTS,
 };
 
-use super::{Datapath, Sizes};
+use super::{Datapath, Sizes, bpf_sys};
 
 /// Counters of an endpoint for one direction and reason, summed over the CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,10 +147,16 @@ fn count(map: &Map, name: &'static str, capacity: u32) -> Option<usize> {
         maps::{CidrKey, FragmentKey, FragmentPorts, NAME_CAP, QueryKey, RuleChunk, RuleKey, SuffixClasses},
         net::Addr,
     };
+    // While entries of a trie are removed the walk may begin anew.
     let limit = 2 * capacity as usize;
     macro_rules! keys {
-        ($kind:ident, $key:ty, $value:ty) => {
-            aya::maps::$kind::<&MapData, $key, $value>::try_from(map).ok()?.keys().take(limit).count()
+        (HashMap, $key:ty, $value:ty) => {{
+            let mut count = 0;
+            walk::<$key, $value>(map, |keys, _| count += keys.len())?;
+            count
+        }};
+        (LpmTrie, $key:ty, $value:ty) => {
+            LpmTrie::<&MapData, $key, $value>::try_from(map).ok()?.keys().take(limit).count()
         };
     }
     Some(match name {
@@ -167,6 +173,12 @@ fn count(map: &Map, name: &'static str, capacity: u32) -> Option<usize> {
         "DESTINATIONS" => keys!(HashMap, DestinationKey, Destination),
         _ => return None,
     })
+}
+
+/// The entries of a hash, in pieces. `None`: it cannot be read.
+pub(super) fn walk<K: aya::Pod, V: aya::Pod>(map: &Map, each: impl FnMut(&[K], &[V])) -> Option<()> {
+    let (Map::HashMap(data) | Map::LruHashMap(data)) = map else { return None };
+    bpf_sys::hash_batch(data.fd().as_fd(), each).ok()
 }
 
 /// Maps whose fill says something.

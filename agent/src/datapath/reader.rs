@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use aya::maps::{HashMap, Map, MapData, PerCpuArray};
+use aya::maps::{Map, MapData, PerCpuArray};
 use egret_common::{
     ABI_VERSION,
     grant::{self, GrantTime},
@@ -192,18 +192,20 @@ impl Reader {
         read::fill(&self.sizes, |name| self.maps.get(name))
     }
 
-    /// How many grants there are. Walks all of them; one that changes meanwhile may be seen twice or not at all.
+    /// How many grants there are. Walks all of them; what changes meanwhile may be seen or not.
     #[must_use]
     pub fn grants(&self, now: GrantTime) -> Grants {
         let mut grants = Grants::default();
-        let map = self.maps.get("GRANTS");
-        let map = map.and_then(|map| HashMap::<&MapData, GrantKey, maps::Grants>::try_from(map).ok());
-        let walk = map.iter().flat_map(|map| map.iter().take(self.sizes.grants as usize));
-        for slot in walk.filter_map(Result::ok).flat_map(|(_, grants)| grants.slots) {
+        let mut add = |slot: u64| {
             let live = slot != 0 && grant::expires(slot) > now;
             grants.live += u64::from(live);
             grants.expired += u64::from(slot != 0 && !live);
-        }
+        };
+        let each = |_: &[GrantKey], values: &[maps::Grants]| {
+            values.iter().flat_map(|grants| grants.slots).for_each(&mut add);
+        };
+        // What cannot be read is none.
+        let _ = self.maps.get("GRANTS").and_then(|map| read::walk(map, each));
         grants
     }
 

@@ -9,7 +9,7 @@ use crate::host;
 
 /// Counters are read again when they are older.
 const COUNTERS: Duration = Duration::from_secs(1);
-/// The same of what takes a walk over whole maps: tens of milliseconds when they are full.
+/// The same of what takes a walk over whole maps: about a tenth of a second when FLOWS, RULES, GRANTS and IDENTITIES are full.
 const FILL: Duration = Duration::from_secs(10);
 
 /// What was read. `None`: it cannot be read.
