@@ -25,6 +25,7 @@ use super::objects::Objects;
 use super::registry::Registry;
 use super::saved::{Memory, MemoryFile};
 use super::startup::Guard;
+use super::withheld::Withheld;
 use super::{memory_path, system};
 use crate::cli::{AgentArgs, DnsReject, Established, OnDeny};
 use crate::datapath::tc::Method;
@@ -168,6 +169,7 @@ impl Parts {
         let (dns, flows) = (datapath.take_dns_ring(), datapath.take_flow_ring());
         let empty = state(world, Vec::new(), Wiring::default(), None, 0).map_err(unfit)?.0;
         let learner = Learner::new(empty, None);
+        let withheld = Withheld::new(setting.adopted);
         let mut keeper = Keeper {
             setting,
             datapath,
@@ -175,6 +177,7 @@ impl Parts {
             flows,
             learner,
             observer,
+            withheld,
             told,
             links: Subscription::to_links().ok(),
             search: Search::default(),
