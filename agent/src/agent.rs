@@ -16,6 +16,7 @@ mod known;
 pub mod measure;
 mod objects;
 mod pods;
+mod publish;
 mod records;
 mod registry;
 mod saved;
@@ -25,6 +26,7 @@ mod withheld;
 
 use std::fs::{self, File};
 use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
@@ -33,6 +35,7 @@ use crate::cli::{self, AgentArgs, UninstallArgs};
 use crate::datapath;
 use crate::datapath::tc::{Method, Place, TcHook};
 use crate::exit::{self, Refusal};
+use crate::metrics::{self, About, Publisher};
 use crate::observe;
 use crate::place::netns;
 use crate::sandbox::preflight;
@@ -43,6 +46,7 @@ use crate::source::{self, Source};
 use crate::tell;
 use gather::gather;
 use keeper::Keeper;
+use publish::Recorder;
 use start::Ground;
 
 pub use objects::Checked;
@@ -52,9 +56,11 @@ pub fn run(args: &AgentArgs) -> Result<u8, Refusal> {
     let signals = Signals::block().map_err(|e| system("read signals", &e))?;
     let host = preflight::check(false)?;
     let _lock = Lock::take(&args.socket)?;
+    let listener = args.metrics.map(listen).transpose()?;
     let mut told = source::start(open(args)?).map_err(|e| system("start the source", &e))?;
     let (observer, _hubble) = observe::start(&hubble(args)?)?;
     let ground = Ground::load(args, &host)?;
+    let publisher = listener.map(|listener| serve(listener, &ground)).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
     let runtime = runtime.map_err(|e| system("start the event loop", &e))?;
     let tasks = tokio::task::LocalSet::new();
@@ -65,11 +71,29 @@ pub fn run(args: &AgentArgs) -> Result<u8, Refusal> {
             return Ok(());
         };
         let mut keeper = Keeper::start(ground, told, objects, observer)?;
+        keeper.recorder = Recorder::new(publisher);
+        keeper.publish();
         tell::line("ready");
         keeper.until(ending(&signals), &server).await.map_err(|e| system("wait for events", &e))
     })?;
     tell::line("ends; what is enforced stays enforced until `egret uninstall`");
     Ok(0)
+}
+
+/// Takes the address of `--metrics`.
+fn listen(address: SocketAddr) -> Result<TcpListener, Refusal> {
+    metrics::bind(address).map_err(|error| {
+        let cause = format!("cannot serve metrics at {address}: {error}");
+        Refusal::new(exit::OS_ERROR, cause, "give --metrics an address that is free")
+    })
+}
+
+fn serve(listener: TcpListener, ground: &Ground) -> Result<Publisher, Refusal> {
+    let (setting, reader) = (ground.setting(), ground.reader());
+    let about =
+        About { started: setting.started, adopted: setting.adopted, audit: setting.mode() == "audit" };
+    let publisher = reader.and_then(|reader| metrics::serve(listener, about, reader));
+    publisher.map_err(|e| system("serve metrics", &e))
 }
 
 fn open(args: &AgentArgs) -> Result<Box<dyn Source>, Refusal> {

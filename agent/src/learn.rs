@@ -4,6 +4,7 @@
 //! the kernel. Bounded in every direction, since workloads decide what is asked.
 
 mod asked;
+mod counts;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod told;
@@ -23,6 +24,7 @@ use egret_core::names::Name;
 use egret_core::state::{Grant, KernelDid, Lesson, State};
 
 use asked::{Asked, Flow};
+pub use counts::{Counts, RCODES};
 pub use told::Told;
 
 /// TCP streams that are followed at once.
@@ -64,6 +66,7 @@ pub struct Learner {
     allowed: BTreeSet<Name>,
     told: Told,
     notes: BTreeSet<String>,
+    counts: Counts,
 }
 
 impl Learner {
@@ -81,6 +84,7 @@ impl Learner {
             allowed: BTreeSet::new(),
             told: Told::default(),
             notes: BTreeSet::new(),
+            counts: Counts::default(),
         }
     }
 
@@ -110,12 +114,18 @@ impl Learner {
             hear(payload);
         }
         if event.direction == Direction::Egress as u8 {
-            return if segment { Ok(Effects::default()) } else { self.query(event, payload) };
+            if segment {
+                return Ok(Effects::default());
+            }
+            self.counts.query(event);
+            return self.query(event, payload);
         }
         let mut effects = Effects::default();
         if !segment {
             if event.flags & DNS_ASKED != 0 {
                 self.answer(event, payload, &mut effects)?;
+            } else {
+                self.counts.unasked += 1;
             }
             self.follow(event, payload);
             return Ok(effects);
@@ -148,6 +158,12 @@ impl Learner {
     #[must_use]
     pub fn is_refused(&self, text: &str) -> bool {
         self.refused_texts.contains(text)
+    }
+
+    /// What it has seen so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
     }
 
     /// Names that were asked for and allowed.
@@ -201,6 +217,7 @@ impl Learner {
         let answer = match parse_answer(payload) {
             Ok(answer) => answer,
             Err(error) => {
+                self.counts.malformed += 1;
                 self.malformed(event, &error);
                 return Ok(());
             }
@@ -208,12 +225,14 @@ impl Learner {
         // The kernel has checked whole messages; of a stream it only saw pieces.
         let open = self.asked.close(Flow::of(event), answer.id, &answer.question);
         if event.flags & DNS_SEGMENT != 0 && !open {
+            self.counts.unasked += 1;
             return Ok(());
         }
         self.told.learn(&answer, event.time);
         let learned = event.flags & DNS_LEARNED != 0;
         let kernel = KernelDid { learned, class: event.class };
         let lesson = self.state.see_answer(event.endpoint, &answer, kernel, ticks(event.time))?;
+        self.counts.answer(event, &answer, &lesson);
         self.note(&answer, &lesson);
         effects.ops.extend(lesson.ops);
         effects.grants.extend(lesson.grants);

@@ -10,6 +10,7 @@ pub mod exit;
 pub mod host;
 pub mod kubectl;
 pub mod learn;
+pub mod metrics;
 pub mod netlink;
 pub mod observe;
 pub mod place;

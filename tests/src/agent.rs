@@ -37,21 +37,32 @@ pub struct Agent {
 impl Agent {
     /// In the namespace `ns`, with an empty folder; it is not started yet.
     pub fn new(world: &World, ns: &str) -> Self {
+        Self::beside(world.place(ns), world.dir())
+    }
+
+    /// At any place, with its files below `dir`; it is not started yet.
+    pub fn beside(place: Place, dir: &Path) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         residue::ensure_bpffs();
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let dir = world.dir().join(format!("agent-{number}"));
+        let dir = dir.join(format!("agent-{number}"));
         fs::create_dir_all(dir.join("objects")).expect("a folder");
         let pins = Path::new(egret::datapath::ROOT).join(format!("agent-{}-{number}", std::process::id()));
         let (node, args, source) = ("n1".to_owned(), Vec::new(), Vec::new());
-        Self { place: world.place(ns), dir, pins, args, node, source, running: None }
+        Self { place, dir, pins, args, node, source, running: None }
     }
 
     /// Asks an API server instead of the folder.
     #[must_use]
-    pub fn of(mut self, api: &ApiServer) -> Self {
+    pub fn of(self, api: &ApiServer) -> Self {
         let file = self.dir.join("kubeconfig");
         fs::write(&file, api.kubeconfig()).expect("written");
+        self.kubeconfig(&file)
+    }
+
+    /// Asks the API server of this file instead of the folder.
+    #[must_use]
+    pub fn kubeconfig(mut self, file: &Path) -> Self {
         self.source = ["k8s".into(), "--kubeconfig".into(), file.display().to_string()].into();
         self
     }

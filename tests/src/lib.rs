@@ -11,11 +11,13 @@
 //!
 //! [`lab`] puts all of it together for the scenario tests, [`cluster`] does so for pods; nothing of it knows Egret's maps or
 //! its compiler: [`egret`] and [`agent`] only start the binary and read what it says. [`apiserver`] stands in for the
-//! Kubernetes API, whoever asks. The tests against loaded programs
+//! Kubernetes API, whoever asks, and [`scrape`] for Prometheus; [`anyapi`] holds the tests that run against it and against
+//! any real one. The tests against loaded programs
 //! stand apart: [`arena`] loads them, [`packet`] and [`dnsd::raw`] make what they are given, [`model`] says what must come
 //! of it, and [`tables`] puts them behind the truth tables of `egret-tables`.
 
 pub mod agent;
+pub mod anyapi;
 pub mod apiserver;
 pub mod arena;
 pub mod cluster;
@@ -35,6 +37,7 @@ pub mod policy;
 pub mod probe;
 pub mod report;
 pub mod residue;
+pub mod scrape;
 pub mod servers;
 pub mod tables;
 pub mod traffic;

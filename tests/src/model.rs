@@ -234,7 +234,7 @@ impl Model {
 
 impl Tables for Model {
     fn rules(&self, key: &RuleKey) -> Option<&RuleChunk> {
-        self.desired.rules.get(key)
+        self.desired.rules.get(key).map(|chunk| &**chunk)
     }
 
     fn cidr_class(&self, set: SetId, addr: &Addr) -> Option<ClassId> {

@@ -32,14 +32,17 @@ fn r_a06_the_local_stub_is_observed_and_its_cache_counts() {
     let Some(lab) = Lab::start() else { return };
     let stub = lab.stub();
     let egret = lab.egret().place(|place| place.resolv_conf(STUB)).allow("api.example.com");
-    for _ in 0..2 {
+    let allowed = [(); 2].map(|()| {
         let run = egret.run(&curl("http://api.example.com/"));
         assert!(run.outcome.expect_success().stdout.contains("reached"));
         run.report.nothing_denied();
-    }
+        run.outcome.elapsed
+    });
     assert_eq!(lab.queries().count("api.example.com"), 2, "the second run was served by the cache");
     let run = egret.run(&curl("http://other.example.com/"));
-    assert!(!run.outcome.success() && run.outcome.elapsed < Duration::from_secs(4), "{:?}", run.outcome);
+    // Nothing waits for a resolver that does not answer: that would be five seconds.
+    let at_once = run.outcome.elapsed < allowed[0].max(allowed[1]) + Duration::from_secs(4);
+    assert!(!run.outcome.success() && at_once, "{:?}", run.outcome);
     assert_eq!(stub.log().count("other.example.com"), 0, "it does not even reach the stub");
     assert_eq!(run.report.row_of_name("other.example.com").reason, "QueryRefused");
 }

@@ -170,9 +170,9 @@ fn w_a12_search_lists_do_not_slow_an_allowed_name() {
     let egret = lab.egret().place(|place| place.resolv_conf(text)).allow("api.example.com");
     let run = egret.run(&getent("api.example.com"));
     assert!(run.outcome.expect_success().stdout.contains("192.0.2.10"));
-    assert!(run.outcome.elapsed < 4 * SECOND, "{:?}", run.outcome.elapsed);
     let mut probe = egret.session();
-    assert!(probe.resolve("api.example.com").elapsed < SECOND);
+    // Less than the five seconds after which a resolver's silence makes getaddrinfo ask again.
+    assert!(probe.resolve("api.example.com").elapsed < 4 * SECOND);
     let refused = probe.resolve("secret.example.com");
     assert!(refused.addresses.is_empty() && refused.elapsed < SECOND, "{refused:?}");
     lab.queries().assert_silent_about("secret");

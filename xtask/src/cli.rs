@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::{cargo, ci, deploy, image, setup, test, thin, tidy, vm};
+use crate::{cargo, ci, deploy, image, kind, setup, test, thin, tidy, vm};
 
 /// Tasks of the Egret repository.
 #[derive(Parser)]
@@ -29,7 +29,7 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Run tests; without a tier: unit, kernel and netns.
+    /// Run tests; without a tier: unit, kernel and netns. The tier cluster needs KUBECONFIG, and writes to that cluster.
     Test {
         /// What to run.
         #[arg(value_enum)]
@@ -92,6 +92,8 @@ enum Task {
         #[arg(long = "try")]
         try_it: bool,
     },
+    /// Install the chart on a new cluster of kind and try it end to end; needs Docker, kind, kubectl and helm.
+    Kind,
     /// The Helm chart and the manifests.
     #[command(subcommand)]
     Deploy(Deploy),
@@ -130,6 +132,7 @@ pub(crate) fn run() -> Result<()> {
         Task::Image { binary, output, name, try_it } => {
             image::run(binary.as_deref(), output.as_deref(), name.as_deref(), try_it)
         }
+        Task::Kind => kind::run(),
         Task::Deploy(Deploy::Check { update }) => deploy::check(update),
         Task::Tidy => tidy::run(),
         Task::Lint => ci::lint(),

@@ -3,7 +3,7 @@
 //! ```text
 //! cli ─> setup (packages)       test ─> cargo (nextest, artifacts)      ci = all of them in order
 //!        cargo (build, lint)    vm   ─> kernel package, initramfs, qemu
-//!                               image (OCI layout)   deploy ─> helm, schemas
+//!                               image (OCI layout)   deploy ─> helm, schemas, shellcheck     kind ─> image, deploy/kind/e2e.sh
 //! ```
 //! Nothing here knows what the product does: tests are picked by file name (`kernel_*`, `netns_*`), programs
 //! by binary name (`egret`, `demo`, `bench`).
@@ -13,6 +13,7 @@ mod ci;
 mod cli;
 mod deploy;
 mod image;
+mod kind;
 mod setup;
 mod sh;
 mod tally;

@@ -5,9 +5,11 @@
 //! | unit | `egret-common`, `egret-core`, `egret-tables`, `xtask` | nothing |
 //! | kernel | the library tests of `egret` and `egret-tests`, `tests/tests/kernel_*.rs` and every file without a tier | root, BPF |
 //! | netns | `tests/tests/netns_*.rs` | root, network namespaces |
+//! | cluster | `tests/tests/cluster_*.rs`, against the API server of `KUBECONFIG` | root, BPF, a server that one may write to |
 //! | vm | the kernel tier and a part of netns on kernel 6.1 (see `vm`) | qemu |
 //!
-//! Together unit, kernel and netns cover every test of the workspace: a new file can land in no gap.
+//! Together unit, kernel, netns and cluster cover every test of the workspace: a new file can land in no gap. What runs in
+//! the cluster tier runs in the netns tier too, against a double of that server.
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
@@ -23,9 +25,11 @@ pub(crate) enum Tier {
     Kernel,
     /// Worlds of network namespaces.
     Netns,
+    /// Any API server, by KUBECONFIG.
+    Cluster,
     /// Kernel 6.1 in a VM.
     Vm,
-    /// All of them.
+    /// All of them that need no cluster.
     All,
 }
 
@@ -33,14 +37,18 @@ const PURE_PACKAGES: [&str; 8] =
     ["-p", "egret-common", "-p", "egret-core", "-p", "egret-tables", "-p", "xtask"];
 const PURE: &str = "(package(egret-common) + package(egret-core) + package(egret-tables) + package(xtask))";
 const NETNS: &str = "(package(egret-tests) & binary(/^netns_/))";
+const CLUSTER: &str = "(package(egret-tests) & binary(/^cluster_/))";
+/// By which the tests of the cluster tier know their server.
+const SERVER: &str = "EGRET_KUBECONFIG";
 
 impl Tier {
     /// nextest's filter for this tier.
     fn filter(self) -> String {
         match self {
             Self::Unit => PURE.to_owned(),
-            Self::Kernel => format!("not ({PURE} + {NETNS})"),
+            Self::Kernel => format!("not ({PURE} + {NETNS} + {CLUSTER})"),
             Self::Netns => NETNS.to_owned(),
+            Self::Cluster => CLUSTER.to_owned(),
             Self::Vm | Self::All => unreachable!("not a nextest tier"),
         }
     }
@@ -53,6 +61,10 @@ pub(crate) fn run(tiers: &[Tier], names: &[String]) -> Result<()> {
         t if t.contains(&Tier::All) => &[Tier::Unit, Tier::Kernel, Tier::Netns, Tier::Vm],
         t => t,
     };
+    if tiers.contains(&Tier::Cluster) {
+        // Before an hour of other tests.
+        server(std::env::var("KUBECONFIG").ok())?;
+    }
     let mut tally = Tally::default();
     // The pure packages alone build without the BPF toolchain; with other tiers, one build serves all.
     let packages: &[&str] = if tiers == [Tier::Unit] { &PURE_PACKAGES } else { &cargo::HOST_PACKAGES };
@@ -76,7 +88,7 @@ pub(crate) fn run_tier(tier: Tier, packages: &[&str], names: &[String], tally: &
             }
             tally::run(nextest(tier, names).args(packages), tally)
         }
-        Tier::Kernel | Tier::Netns => {
+        Tier::Kernel | Tier::Netns | Tier::Cluster => {
             if !sh::is_root() {
                 bail!(sh::Failed::new(
                     format!("the {tier:?} tests load programs and make namespaces: run them as root"),
@@ -88,9 +100,33 @@ pub(crate) fn run_tier(tier: Tier, packages: &[&str], names: &[String], tally: &
             let mut command = nextest(tier, names);
             command.args(packages).env("EGRET_KUBECTL", setup::tools()?.kubectl);
             cargo::with_egret(&mut command, &built)?;
+            // Whoever has a kubeconfig does not want every test to write to that cluster.
+            command.env_remove(SERVER);
+            if tier == Tier::Cluster {
+                command.env(SERVER, server(std::env::var("KUBECONFIG").ok())?);
+            }
             tally::run(&mut command, tally)
         }
     }
+}
+
+/// What `KUBECONFIG` says; nothing is guessed, since the tests write.
+fn server(kubeconfig: Option<String>) -> Result<String> {
+    let Some(list) = kubeconfig.filter(|list| !list.is_empty()) else {
+        bail!(sh::Failed::new(
+            "which cluster? KUBECONFIG is not set. The tests make and remove namespaces, objects in them and rights of their \
+             own there: `KUBECONFIG=FILE cargo xtask test cluster`",
+            64
+        ));
+    };
+    // The tests start elsewhere.
+    let files =
+        std::env::split_paths(&list).map(|file| std::env::current_dir().unwrap_or_default().join(file));
+    let files: Vec<_> = files.collect();
+    if let Some(missing) = files.iter().find(|file| !file.is_file()) {
+        bail!(sh::Failed::new(format!("KUBECONFIG: no file {}", missing.display()), 64));
+    }
+    Ok(std::env::join_paths(files)?.to_string_lossy().into_owned())
 }
 
 /// Runs the tests that have a length, at the given one.
@@ -119,4 +155,29 @@ fn nextest(tier: Tier, names: &[String]) -> std::process::Command {
     }
     command.args(names);
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_server_is_guessed() {
+        for (given, said) in
+            [(None, "is not set"), (Some(""), "is not set"), (Some("/nowhere/config"), "no file /nowhere")]
+        {
+            let error = server(given.map(str::to_owned)).unwrap_err();
+            assert!(sh::exit_code(&error) == 64 && error.to_string().contains(said), "{given:?}: {error}");
+        }
+        assert_eq!(
+            server(Some("Cargo.toml".into())).unwrap(),
+            std::env::current_dir().unwrap().join("Cargo.toml").to_string_lossy()
+        );
+    }
+
+    #[test]
+    fn tests_of_a_cluster_are_in_no_other_tier() {
+        assert!(Tier::Kernel.filter().starts_with("not (") && Tier::Kernel.filter().contains(CLUSTER));
+        assert!(!Tier::Netns.filter().contains("cluster") && Tier::Cluster.filter() == CLUSTER);
+    }
 }

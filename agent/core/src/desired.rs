@@ -7,7 +7,10 @@ mod delta;
 mod diff;
 mod view;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use egret_common::{
     ids::{ClassId, EndpointId},
@@ -52,8 +55,8 @@ pub struct Desired {
     pub addresses: BTreeMap<Addr, EndpointId>,
     /// `SERVICES`.
     pub services: BTreeMap<ServiceKey, Backends>,
-    /// `RULES`.
-    pub rules: BTreeMap<RuleKey, RuleChunk>,
+    /// `RULES`. Equal values may be shared.
+    pub rules: BTreeMap<RuleKey, Arc<RuleChunk>>,
     /// `TRUSTED_RESOLVERS`.
     pub resolvers: BTreeSet<ResolverKey>,
 }

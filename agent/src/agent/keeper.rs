@@ -22,6 +22,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 
 use super::objects::{Objects, Picture};
+use super::publish::Recorder;
 use super::registry::Registry;
 use super::saved::MemoryFile;
 use super::startup::Guard;
@@ -151,6 +152,8 @@ pub(super) struct Keeper {
     pub(super) incomplete: Option<String>,
     /// What is in force above all pods.
     pub(super) guard: Guard,
+    /// For metrics.
+    pub(super) recorder: Recorder,
 }
 
 impl Keeper {
@@ -212,6 +215,7 @@ impl Keeper {
             Task::Save => {
                 self.save();
                 self.report();
+                self.publish();
                 self.show_losses();
             }
             Task::Sweep => {

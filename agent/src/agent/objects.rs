@@ -142,6 +142,17 @@ impl Objects {
         !self.unreadable.is_empty() || self.source.diagnostics().iter().any(bad)
     }
 
+    /// Objects that are bad, and files that cannot be read.
+    pub(super) fn bad(&self) -> usize {
+        let bad = |d: &Diagnostic| d.severity == Severity::Error;
+        let of_files = self.source.diagnostics();
+        let of_files: BTreeSet<(&String, &String)> =
+            of_files.iter().filter(|(_, d)| bad(d)).map(|(path, d)| (path, &d.object)).collect();
+        let told: BTreeSet<&Key> =
+            self.feed.diagnostics().filter(|(_, d)| bad(d)).map(|(key, _)| key).collect();
+        self.unreadable.len() + of_files.len() + told.len()
+    }
+
     /// Identities with their numbers.
     pub(super) fn identities(&self) -> &IdentityBook {
         &self.book

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use egret_common::ids::EndpointId;
 use egret_core::compile::EndpointSpec;
@@ -27,11 +28,18 @@ impl Keeper {
         let world = self.picture.world(&self.setting);
         let specs = self.specs();
         let wiring = self.wiring();
-        match self.learner.state_mut().update(world, specs, wiring, now()) {
+        let begin = Instant::now();
+        let updated = self.learner.state_mut().update(world, specs, wiring, now());
+        self.recorder.compiled(begin.elapsed());
+        match updated {
             Ok((ops, grants)) => {
                 self.refused = None;
-                self.revision += u64::from(!ops.is_empty());
+                let (begin, changes) = (Instant::now(), !ops.is_empty());
+                self.revision += u64::from(changes);
                 self.perform(&Effects { ops, grants });
+                if changes {
+                    self.recorder.applied(begin.elapsed());
+                }
             }
             Err(error) => self.refused = Some(format!("the policies are not in force: {error}")),
         }

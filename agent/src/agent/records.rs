@@ -92,6 +92,7 @@ impl Keeper {
             Ok(()) => {
                 self.incomplete = None;
                 self.revision += 1;
+                self.recorder.changed();
                 tell::line("the newest rules are in force now");
             }
             Err(error) => self.miss(&error),
@@ -146,6 +147,7 @@ impl Keeper {
             let in_use = |ip: IpAddr| used.contains(&(id, addr(ip)));
             grants.extend(self.learner.state_mut().keep_in_use(id, in_use, now));
         }
+        self.recorder.kept(grants.len());
         self.perform(&Effects { ops: Vec::new(), grants });
     }
 }

@@ -22,6 +22,7 @@ use tokio::time::Instant;
 
 use super::keeper::{Keeper, OwnPod, Search, Setting};
 use super::objects::Objects;
+use super::publish::Recorder;
 use super::registry::Registry;
 use super::saved::{Memory, MemoryFile};
 use super::startup::Guard;
@@ -29,7 +30,7 @@ use super::withheld::Withheld;
 use super::{memory_path, system};
 use crate::cli::{AgentArgs, DnsReject, Established, OnDeny};
 use crate::datapath::tc::Method;
-use crate::datapath::{Datapath, LoadError, Options, Sizes};
+use crate::datapath::{Datapath, LoadError, Options, Reader, Sizes};
 use crate::exit::{self, Refusal};
 use crate::host;
 use crate::learn::Learner;
@@ -82,6 +83,11 @@ impl Ground {
             }
         }
         Ok(Self { setting, datapath, content, memory })
+    }
+
+    /// For metrics.
+    pub(super) fn reader(&self) -> std::io::Result<Reader> {
+        self.datapath.reader()
     }
 
     /// As an answer while nothing more is known.
@@ -162,7 +168,7 @@ impl Parts {
         }
         let own = host::addresses();
         let picture = objects.picture(&setting.node, &own).sparing(setting.own_pod.as_ref());
-        let mut registry = Registry::new(Sizes::node().endpoints, numbers);
+        let mut registry = Registry::new(most(), numbers);
         registry.update(&picture.local);
         let last_set = datapath.last_set(&datapath.content());
         let world = picture.world(&setting);
@@ -197,6 +203,7 @@ impl Parts {
             rest: Instant::now(),
             incomplete: None,
             guard: Guard::default(),
+            recorder: Recorder::default(),
         };
         keeper.find();
         let world = keeper.picture.world(&keeper.setting);
@@ -210,6 +217,12 @@ impl Parts {
         keeper.learner = Learner::new(state, None);
         Ok(keeper)
     }
+}
+
+/// Numbers of endpoints are below this.
+fn most() -> EndpointId {
+    let sizes = Sizes::node();
+    sizes.gone().unwrap_or(sizes.endpoints)
 }
 
 /// The state, and whether it goes on with what was saved.

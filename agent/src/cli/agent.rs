@@ -1,5 +1,6 @@
 //! The options of `egret agent`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -45,6 +46,10 @@ pub struct AgentArgs {
     /// With an API server: write an Event about a pod when packets of it are dropped, at most one per pod in five minutes
     #[arg(long)]
     pub drop_events: bool,
+    /// Serve metrics for Prometheus at /metrics, and /livez and /readyz; default: nowhere. They are for everybody who can
+    /// reach the address
+    #[arg(long, value_name = "IP:PORT")]
+    pub metrics: Option<SocketAddr>,
     /// This node's name in those objects; default: the host's name
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
@@ -146,7 +151,7 @@ mod tests {
         let cli =
             parse_from(["egret", "agent", "--source", "dir:/etc/egret", "--node", "n1"]).expect("valid");
         let Command::Agent(args) = cli.command else { panic!("not an agent") };
-        assert_eq!(args.source, Source::Folder("/etc/egret".into()));
+        assert_eq!((args.source, args.metrics), (Source::Folder("/etc/egret".into()), None));
         let cli = parse_from(["egret", "agent", "--source", "k8s", "--kubeconfig", "a"]).expect("valid");
         let Command::Agent(args) = cli.command else { panic!("not an agent") };
         assert_eq!((args.source, args.trust_annotations), (Source::K8s, false));
@@ -155,6 +160,7 @@ mod tests {
             &["--source", "/etc/egret"],
             &["--source", "dir:"],
             &["--source", "k8s:x"],
+            &["--source", "k8s", "--metrics", "9964"],
             &["--source", "dir:x", "--ttl-floor", "9", "--ttl-cap", "8"],
         ] {
             let args = ["egret", "agent"].iter().chain(bad).copied();

@@ -64,7 +64,7 @@ impl Datapath {
     fn write(&mut self, entry: &Entry, put: bool) -> io::Result<()> {
         let map = self.ebpf.map_mut(map_of(entry)).ok_or(io::ErrorKind::NotFound)?;
         match entry {
-            Entry::Rules(key, chunk) => hash::<RuleKey, RuleChunk>(map, key, put.then_some(chunk)),
+            Entry::Rules(key, chunk) => hash::<RuleKey, RuleChunk>(map, key, put.then_some(&**chunk)),
             Entry::Cidr(prefix, class) => {
                 trie::<CidrKey, u32>(map, &Key::new(prefix.bits, prefix.key), put.then_some(class))
             }
@@ -81,6 +81,7 @@ impl Datapath {
                 hash::<ServiceKey, Backends>(map, key, put.then_some(backends.as_ref()))
             }
             Entry::Endpoint(endpoint) => {
+                self.ledger.knows(endpoint.id);
                 let mut array = Array::<_, Endpoint>::try_from(map).map_err(io_error)?;
                 let value = if put { *endpoint } else { Endpoint::default() };
                 array.set(endpoint.id, value, 0).map_err(io_error)

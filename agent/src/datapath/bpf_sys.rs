@@ -17,6 +17,7 @@ const PROG_TEST_RUN: i32 = 10;
 const PROG_GET_FD_BY_ID: i32 = 13;
 const OBJ_GET_INFO_BY_FD: i32 = 15;
 const PROG_QUERY: i32 = 16;
+const MAP_LOOKUP_BATCH: i32 = 24;
 const MAP_UPDATE_BATCH: i32 = 26;
 const MAP_DELETE_BATCH: i32 = 27;
 const LINK_CREATE: i32 = 28;
@@ -146,6 +147,34 @@ pub fn map_batch<K: aya::Pod, V: aya::Pod>(
     // What the kernel does not take at all leaves the count alone.
     let count = if attr.count as usize == given { 0 } else { attr.count as usize };
     done.map(drop).map_err(|error| (count, error))
+}
+
+/// `BPF_MAP_LOOKUP_BATCH` on an array, per CPU or not (since kernel 5.13): the values from index `first` on, as many as
+/// `values` has room for; of an array per CPU, `cpus` in a row belong to one index. Gives how many indexes were read.
+pub fn array_batch<V: aya::Pod>(
+    map: BorrowedFd<'_>,
+    first: u32,
+    values: &mut [V],
+    cpus: usize,
+) -> io::Result<usize> {
+    let mut keys = vec![0u32; values.len() / cpus.max(1)];
+    // The kernel goes on behind the index that it is given.
+    let (before, mut last) = (first.wrapping_sub(1), 0u32);
+    let mut attr = BatchAttr {
+        in_batch: if first == 0 { 0 } else { &raw const before as u64 },
+        out_batch: &raw mut last as u64,
+        keys: keys.as_mut_ptr() as u64,
+        values: values.as_mut_ptr() as u64,
+        count: keys.len() as u32,
+        map: map.as_raw_fd() as u32,
+        elem_flags: 0,
+        flags: 0,
+    };
+    match bpf(MAP_LOOKUP_BATCH, &mut attr) {
+        // The array ended before the room did.
+        Err(error) if error.raw_os_error() != Some(libc::ENOENT) => Err(error),
+        _ => Ok(attr.count as usize),
+    }
 }
 
 /// What hangs on one hook of a cgroup.

@@ -1,6 +1,7 @@
 //! What the agent's maps hold, read back: what a process that takes over begins with.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use aya::maps::{Array, LpmTrie, MapData};
 use egret_common::{
@@ -32,7 +33,7 @@ impl Datapath {
             cidrs: self.cidrs(),
             name_exact: names.into_iter().filter_map(|(k, v)| Some((Name::from_wire(&k).ok()?, v))).collect(),
             name_suffix: self.suffixes(),
-            rules: self.entries::<RuleKey, RuleChunk>("RULES", sizes.rules).into_iter().collect(),
+            rules: self.rules(),
             resolvers: resolvers.into_iter().map(|(key, _)| key).collect(),
             addresses: self.entries::<Addr, u32>("ADDRESSES", 2 * sizes.interfaces).into_iter().collect(),
             services: self.entries::<ServiceKey, Backends>("SERVICES", sizes.services).into_iter().collect(),
@@ -52,6 +53,11 @@ impl Datapath {
         let Ok(map) = Array::<&MapData, Endpoint>::try_from(map) else { return BTreeMap::new() };
         let all = map.iter().filter_map(Result::ok).filter(|e| e.id != 0);
         all.map(|e| (e.id, e)).collect()
+    }
+
+    fn rules(&self) -> BTreeMap<RuleKey, Arc<RuleChunk>> {
+        let entries = self.entries("RULES", self.sizes.rules).into_iter();
+        entries.map(|(key, chunk): (RuleKey, RuleChunk)| (key, Arc::new(chunk))).collect()
     }
 
     fn cidrs(&self) -> BTreeMap<CidrPrefix, u32> {

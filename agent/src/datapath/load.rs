@@ -13,7 +13,7 @@ use aya::{
 };
 use egret_common::{ABI_VERSION, maps::Config};
 
-use super::{LoadError, Sizes, bpf_sys, cgroup_link::CgroupHook, hz, pins};
+use super::{LoadError, Sizes, bpf_sys, cgroup_link::CgroupHook, hz, pins, reader::Ledger};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("EGRET_BPF_OBJECT"));
 
@@ -90,6 +90,8 @@ pub struct Datapath {
     /// The programs for cgroups of further levels, by level.
     pub(super) levels: BTreeMap<u32, Ebpf>,
     pub(super) options: Options,
+    /// What readers in other threads must know.
+    pub(super) ledger: std::sync::Arc<Ledger>,
     hz: u32,
 }
 
@@ -139,7 +141,8 @@ impl Datapath {
         let dir = options.dir.clone();
         let (sizes, options) = (options.sizes, options.clone());
         let levels = BTreeMap::new();
-        Ok(Self { dir, sizes, programs, ebpf, dns_ring, flow_ring, map_ids, levels, options, hz })
+        let ledger = std::sync::Arc::default();
+        Ok(Self { dir, sizes, programs, ebpf, dns_ring, flow_ring, map_ids, levels, options, ledger, hz })
     }
 
     /// Directory of this instance.

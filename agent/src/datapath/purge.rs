@@ -1,4 +1,5 @@
-//! Forgetting an endpoint: everything that the kernel wrote about it, so that its number may be given away again.
+//! Forgetting an endpoint: everything that the kernel wrote about it, so that its number may be given away again. What it
+//! counted goes to [`super::Sizes::gone`]: sums over a node's endpoints never go back, also not over a restart.
 
 use aya::maps::{Array, HashMap, MapData, PerCpuArray, PerCpuValues};
 use egret_common::{
@@ -14,7 +15,7 @@ use egret_common::{
 use super::Datapath;
 
 impl Datapath {
-    /// Removes grants, flows, questions and counts of endpoints that are gone. Their interfaces and cgroups must be
+    /// Removes grants, flows and questions of endpoints that are gone, and moves their counts away. Their interfaces and cgroups must be
     /// released before, or packets write anew.
     pub fn purge(&mut self, gone: &dyn Fn(EndpointId) -> bool, ids: &[EndpointId]) {
         let sizes = self.sizes;
@@ -24,7 +25,8 @@ impl Datapath {
         self.remove::<DestinationKey, Destination>("DESTINATIONS", sizes.destinations, |key| {
             gone(key.endpoint)
         });
-        ids.iter().for_each(|id| self.reset(*id));
+        let ledger = self.ledger.clone();
+        ledger.moving(|| ids.iter().for_each(|id| self.retire(*id)));
     }
 
     fn remove<K: aya::Pod + Eq + std::hash::Hash, V: aya::Pod>(
@@ -42,19 +44,49 @@ impl Datapath {
         }
     }
 
-    fn reset(&mut self, id: EndpointId) {
-        let state = self.ebpf.map_mut("ENDPOINT_STATE");
-        if let Some(Ok(mut map)) = state.map(Array::<&mut MapData, EndpointState>::try_from) {
-            let _ = map.set(id, EndpointState::default(), 0);
-        }
+    /// Moves the endpoint's counts to those of the endpoints that are gone. Somebody who is ended in between has counted one
+    /// slot twice; nothing is ever lost.
+    fn retire(&mut self, id: EndpointId) {
+        let gone = self.sizes.gone().filter(|gone| *gone != id);
+        self.retire_state(id, gone);
         let Ok(cpus) = aya::util::nr_cpus() else { return };
         let counters = self.ebpf.map_mut("COUNTERS");
         let Some(Ok(mut map)) = counters.map(PerCpuArray::<&mut MapData, Counter>::try_from) else { return };
         for direction in [Direction::Egress, Direction::Ingress] {
             for reason in 0..REASON_SLOTS as u8 {
+                let from = counter_index(id, direction, reason);
+                let Ok(counts) = map.get(&from, 0) else { continue };
+                if let Some(gone) = gone.filter(|_| counts.iter().any(|counter| counter.packets != 0)) {
+                    let to = counter_index(gone, direction, reason);
+                    let Ok(sum) = map.get(&to, 0).map(|sums| added(&sums, &counts)) else { continue };
+                    let _ = PerCpuValues::try_from(sum).map(|sum| map.set(to, sum, 0));
+                }
                 let Ok(zeros) = PerCpuValues::try_from(vec![Counter::default(); cpus]) else { return };
-                let _ = map.set(counter_index(id, direction, reason), zeros, 0);
+                let _ = map.set(from, zeros, 0);
             }
         }
     }
+
+    fn retire_state(&mut self, id: EndpointId, gone: Option<EndpointId>) {
+        let state = self.ebpf.map_mut("ENDPOINT_STATE");
+        let Some(Ok(mut map)) = state.map(Array::<&mut MapData, EndpointState>::try_from) else { return };
+        if let Some(gone) = gone {
+            let (Ok(last), Ok(mut sum)) = (map.get(&id, 0), map.get(&gone, 0)) else { return };
+            sum.map_full += last.map_full;
+            sum.forbidden += last.forbidden;
+            let _ = map.set(gone, sum, 0);
+        }
+        let _ = map.set(id, EndpointState::default(), 0);
+    }
+}
+
+/// Per CPU: counts, without the windows of the rate limit.
+fn added(sums: &[Counter], counts: &[Counter]) -> Vec<Counter> {
+    let add = |(sum, counter): (&Counter, &Counter)| Counter {
+        packets: sum.packets + counter.packets,
+        bytes: sum.bytes + counter.bytes,
+        suppressed: sum.suppressed.wrapping_add(counter.suppressed),
+        ..Counter::default()
+    };
+    sums.iter().zip(counts).map(add).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap as Table, hash::Hash};
 
-use aya::maps::{Array, HashMap, MapData, PerCpuArray};
+use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray};
 use egret_common::{
     maps::{
         Counter, Destination, DestinationKey, EndpointState, FlowKey, FlowValue, GrantKey, Grants,
@@ -12,7 +12,7 @@ use egret_common::{
     verdict::REASON_SLOTS,
 };
 
-use super::Datapath;
+use super::{Datapath, Sizes};
 
 /// Counters of an endpoint for one direction and reason, summed over the CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,13 +108,7 @@ impl Datapath {
 
     /// How full the maps are whose size is a limit. Walks all of them: for a status page, not for a loop.
     pub fn fill(&self) -> Vec<MapFill> {
-        let hashes = self.sizes.entries().into_iter().filter(|(name, _)| HASHES.contains(name));
-        hashes
-            .filter_map(|(name, capacity)| {
-                let entries = self.count(name, capacity)?;
-                Some(MapFill { name, entries, capacity: capacity as usize })
-            })
-            .collect()
+        fill(&self.sizes, |name| self.ebpf.map(name))
     }
 
     fn per_cpu<V: aya::Pod>(&self, map: &'static str, index: u32) -> Vec<V> {
@@ -139,40 +133,49 @@ impl Datapath {
         let walk = map.iter().take(2 * capacity as usize).filter_map(Result::ok);
         walk.collect::<Table<K, V>>().into_iter().collect()
     }
+}
 
-    fn count(&self, name: &'static str, capacity: u32) -> Option<usize> {
-        use egret_common::{
-            maps::{
-                CidrKey, FragmentKey, FragmentPorts, NAME_CAP, QueryKey, RuleChunk, RuleKey, SuffixClasses,
-            },
-            net::Addr,
-        };
-        let limit = 2 * capacity as usize;
-        let map = self.ebpf.map(name)?;
-        macro_rules! keys {
-            ($kind:ident, $key:ty, $value:ty) => {
-                aya::maps::$kind::<&MapData, $key, $value>::try_from(map).ok()?.keys().take(limit).count()
-            };
-        }
-        Some(match name {
-            "ENDPOINT_BY_CGROUP" => keys!(HashMap, u64, u32),
-            "IDENTITIES" => keys!(HashMap, Addr, u32),
-            "CIDR_CLASSES" => keys!(LpmTrie, CidrKey, u32),
-            "NAME_EXACT" => keys!(HashMap, [u8; NAME_CAP], u32),
-            "NAME_SUFFIX" => keys!(LpmTrie, [u8; 256], SuffixClasses),
-            "GRANTS" => keys!(HashMap, GrantKey, Grants),
-            "RULES" => keys!(HashMap, RuleKey, RuleChunk),
-            "FLOWS" => keys!(HashMap, FlowKey, FlowValue),
-            "FRAGMENTS" => keys!(HashMap, FragmentKey, FragmentPorts),
-            "DNS_QUERIES" => keys!(HashMap, QueryKey, u64),
-            "DESTINATIONS" => keys!(HashMap, DestinationKey, Destination),
-            _ => return None,
+/// How full these maps are.
+pub(super) fn fill<'a>(sizes: &Sizes, map: impl Fn(&str) -> Option<&'a Map>) -> Vec<MapFill> {
+    let hashes = sizes.entries().into_iter().filter(|(name, _)| HASHES.contains(name));
+    hashes
+        .filter_map(|(name, capacity)| {
+            // A walk that began anew has seen some twice.
+            let entries = count(map(name)?, name, capacity)?.min(capacity as usize);
+            Some(MapFill { name, entries, capacity: capacity as usize })
         })
+        .collect()
+}
+
+fn count(map: &Map, name: &'static str, capacity: u32) -> Option<usize> {
+    use egret_common::{
+        maps::{CidrKey, FragmentKey, FragmentPorts, NAME_CAP, QueryKey, RuleChunk, RuleKey, SuffixClasses},
+        net::Addr,
+    };
+    let limit = 2 * capacity as usize;
+    macro_rules! keys {
+        ($kind:ident, $key:ty, $value:ty) => {
+            aya::maps::$kind::<&MapData, $key, $value>::try_from(map).ok()?.keys().take(limit).count()
+        };
     }
+    Some(match name {
+        "ENDPOINT_BY_CGROUP" => keys!(HashMap, u64, u32),
+        "IDENTITIES" => keys!(HashMap, Addr, u32),
+        "CIDR_CLASSES" => keys!(LpmTrie, CidrKey, u32),
+        "NAME_EXACT" => keys!(HashMap, [u8; NAME_CAP], u32),
+        "NAME_SUFFIX" => keys!(LpmTrie, [u8; 256], SuffixClasses),
+        "GRANTS" => keys!(HashMap, GrantKey, Grants),
+        "RULES" => keys!(HashMap, RuleKey, RuleChunk),
+        "FLOWS" => keys!(HashMap, FlowKey, FlowValue),
+        "FRAGMENTS" => keys!(HashMap, FragmentKey, FragmentPorts),
+        "DNS_QUERIES" => keys!(HashMap, QueryKey, u64),
+        "DESTINATIONS" => keys!(HashMap, DestinationKey, Destination),
+        _ => return None,
+    })
 }
 
 /// Maps whose fill says something.
-const HASHES: [&str; 11] = [
+pub(super) const HASHES: [&str; 11] = [
     "ENDPOINT_BY_CGROUP",
     "IDENTITIES",
     "CIDR_CLASSES",

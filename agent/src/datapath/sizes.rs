@@ -81,6 +81,13 @@ impl Sizes {
         }
     }
 
+    /// Where the counts of endpoints are kept that are gone, so that a node's sums never go back: an endpoint's number that
+    /// is nobody's. `None`: there are too few numbers for that.
+    #[must_use]
+    pub const fn gone(&self) -> Option<u32> {
+        if self.endpoints > 2 { Some(self.endpoints - 1) } else { None }
+    }
+
     /// Map and entries, for the maps whose size may change.
     pub(super) fn entries(&self) -> [(&'static str, u32); 19] {
         let slots = 2 * egret_common::verdict::REASON_SLOTS;

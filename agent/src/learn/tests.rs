@@ -105,3 +105,32 @@ fn broken_answers_are_told_and_memory_is_bounded() {
     }
     assert!(l.refused.len() <= NAMES && l.notes.len() <= NOTES);
 }
+
+#[test]
+fn every_look_up_and_every_answer_counts_once() {
+    let mut l = learner(&["api.example"], &[]);
+    exchange(&mut l, "api.example", [192, 0, 2, 1], 1, None);
+    exchange(&mut l, "bad.example", [192, 0, 2, 9], 2, Some(77));
+    exchange(&mut l, "api.example", [127, 0, 0, 1], 3, None);
+    let kernel = DnsEvent { flags: DNS_ASKED, granted: 1, ..event(Direction::Ingress, proto::UDP, 4) };
+    let other = answer(8, "other.example", &[[192, 0, 2, 2]]);
+    l.see(&kernel, &other).expect("compiles");
+    let mut nxdomain = answer(9, "api.example", &[]);
+    nxdomain[3] = 3;
+    let asked = DnsEvent { flags: DNS_ASKED, ..event(Direction::Ingress, proto::UDP, 5) };
+    l.see(&asked, &nxdomain).expect("compiles");
+    l.see(&asked, &nxdomain[..9]).expect("compiles");
+    l.see(&event(Direction::Ingress, proto::UDP, 6), &other).expect("compiles");
+    let want = Counts {
+        passed: 2,
+        refused: 1,
+        rcodes: [4, 0, 0, 1, 0, 0, 0],
+        unasked: 1,
+        malformed: 1,
+        by_kernel: 1,
+        by_agent: 1,
+        barred: 1,
+        idle: 2,
+    };
+    assert_eq!(l.counts(), want);
+}

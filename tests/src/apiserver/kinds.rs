@@ -40,6 +40,9 @@ const BUILT_IN: Kind = Kind {
     fields: &[],
 };
 
+/// Objects like others: nobody is refused anything for them.
+const RBAC: Kind = Kind { group: "rbac.authorization.k8s.io", upsert: true, ..BUILT_IN };
+
 const CILIUM: Kind =
     Kind { group: "cilium.io", version: "v2", custom: true, blind: false, status: true, ..BUILT_IN };
 
@@ -69,7 +72,7 @@ const EVENT_FIELDS: &[&str] = &[
 ];
 
 /// Every resource, in the order of discovery. Its place here is its number in the store.
-pub(super) static KINDS: [Kind; 13] = [
+pub(super) static KINDS: [Kind; 18] = [
     Kind { plural: "events", kind: "Event", short: &["ev"], upsert: true, fields: EVENT_FIELDS, ..BUILT_IN },
     Kind {
         plural: "namespaces",
@@ -82,6 +85,7 @@ pub(super) static KINDS: [Kind; 13] = [
     },
     Kind { plural: "nodes", kind: "Node", short: &["no"], namespaced: false, status: true, ..BUILT_IN },
     Kind { plural: "pods", kind: "Pod", short: &["po"], status: true, fields: POD_FIELDS, ..BUILT_IN },
+    Kind { plural: "serviceaccounts", kind: "ServiceAccount", short: &["sa"], ..BUILT_IN },
     Kind {
         plural: "services",
         kind: "Service",
@@ -115,6 +119,10 @@ pub(super) static KINDS: [Kind; 13] = [
         short: &["netpol"],
         ..BUILT_IN
     },
+    Kind { plural: "clusterrolebindings", kind: "ClusterRoleBinding", namespaced: false, ..RBAC },
+    Kind { plural: "clusterroles", kind: "ClusterRole", namespaced: false, ..RBAC },
+    Kind { plural: "rolebindings", kind: "RoleBinding", ..RBAC },
+    Kind { plural: "roles", kind: "Role", ..RBAC },
     Kind { plural: "ciliumnetworkpolicies", kind: "CiliumNetworkPolicy", short: &["cnp"], ..CILIUM },
     Kind {
         plural: "ciliumclusterwidenetworkpolicies",

@@ -12,10 +12,10 @@
 //!
 //! As the real server: items of a list carry a type only if they are custom resources; a page is bound to the version
 //! of the first one; a watch whose version is forgotten is answered by 200 and an `ERROR` event; a write that changes
-//! nothing makes no version; `.status` is written through its subresource alone; paths of groups that are not there
-//! get 404 in plain text.
+//! nothing makes no version; `.status` is written through its subresource alone; a Service that is created gets an
+//! address; paths of groups that are not there get 404 in plain text.
 //!
-//! Not as the real server: no admission, no validation, no ownership of fields (an apply patch is merged, its lists
+//! Not as the real server: no admission, no validation, no rights, no ownership of fields (an apply patch is merged, its lists
 //! replace), no `dryRun`, no finalizers and no grace on deletion, no protobuf, no tables, no compression, no OpenAPI;
 //! events of `v1` and `events.k8s.io/v1` are two things; a future version is refused at once instead of after 3 s.
 

@@ -58,6 +58,18 @@ pub(super) fn complete_new(kind: &Kind, object: &mut Object, serial: u64) {
     metadata.entry("generation").or_insert_with(|| 1.into());
 }
 
+/// The address of a Service that asks for none, out of 10.97.0.0/16.
+pub(super) fn give_address(service: &mut Object, serial: u64) {
+    let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let external = spec.get("type").is_some_and(|kind| kind == "ExternalName");
+    if external || spec.contains_key("clusterIP") {
+        return;
+    }
+    let address = format!("10.97.{}.{}", serial >> 8 & 0xff, serial & 0xff);
+    spec.insert("clusterIPs".into(), vec![address.clone()].into());
+    spec.insert("clusterIP".into(), address.into());
+}
+
 /// Sets what the server keeps when an object is replaced: who it is, and how often it changed apart from its metadata
 /// and status.
 pub(super) fn complete(object: &mut Object, before: &Object) {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::kinds::{KINDS, Kind};
 use super::object::{Draft, Object};
 use super::options::Query;
-use super::patch::{complete, complete_new, copy_status, merge, meta, metadata};
+use super::patch::{complete, complete_new, copy_status, give_address, merge, meta, metadata};
 use super::reply::{Body, Failure, whole};
 use super::server::Shared;
 use super::store::{Clash, Expected};
@@ -97,6 +97,9 @@ pub(super) fn create(
         object.remove("status");
     }
     complete_new(kind, &mut object, serial);
+    if kind.kind == "Service" {
+        give_address(&mut object, serial);
+    }
     let stored = shared.store().put(place.id, Draft::new(kind, &object), Expected::Absent);
     match stored {
         Ok(object) => Ok(whole(201, object.text(kind))),

@@ -32,6 +32,11 @@ impl Place {
         Self { ns: ns.clone(), dir: dir.into(), files, cgroup: None }
     }
 
+    /// Where this process is, with this machine's own files.
+    pub fn own() -> Self {
+        Self { ns: Arc::new(Ns::own()), dir: PathBuf::new(), files: Vec::new(), cgroup: None }
+    }
+
     /// Another /etc/resolv.conf.
     #[must_use]
     pub fn resolv_conf(self, text: &str) -> Self {

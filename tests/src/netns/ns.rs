@@ -22,7 +22,14 @@ impl Ns {
         Self { name: name.into(), file }
     }
 
-    /// Its name as `ip netns` shows it.
+    /// The one that this process is in.
+    pub fn own() -> Self {
+        let path = "/proc/self/ns/net";
+        let file = File::open(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        Self { name: String::new(), file }
+    }
+
+    /// Its name as `ip netns` shows it; empty if nobody gave it one.
     pub fn name(&self) -> &str {
         &self.name
     }

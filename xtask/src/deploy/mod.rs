@@ -1,10 +1,12 @@
-//! `xtask deploy check`: the Helm chart, what is rendered from it, and samples of what its CRDs take.
+//! `xtask deploy check`: the Helm chart, what is rendered from it, samples of what its CRDs take, and the end-to-end script with
+//! its objects.
 //!
 //! ```text
 //! chart + values ─helm─> objects ─> as checked in? ─> valid for Kubernetes?     samples ─> taken or refused by our CRDs?
 //! ```
 //! `deploy/egret.yaml` is the chart with default values and `deploy/crds.yaml` its CRDs: what others apply is also what
-//! the next change is compared with. Other values have their results in `deploy/helm/golden`.
+//! the next change is compared with. Other values have their results in `deploy/helm/golden`. The rules for alerts in
+//! `deploy/prometheus` are promtool's business.
 
 mod chart;
 mod golden;
@@ -19,6 +21,7 @@ use anyhow::{Context, Result, bail};
 
 use self::golden::Golden;
 use crate::{
+    kind,
     setup::{self, Tools},
     sh,
 };
@@ -50,11 +53,16 @@ pub(crate) fn check(update: bool) -> Result<()> {
     let refused = files("deploy/helm/values/refused")?;
     refused.iter().try_for_each(|values| chart::is_refused(&tools, values))?;
     println!("values: {} bad files are refused", refused.len());
-    let objects = goldens.iter().map(|golden| golden.file.clone()).chain([PathBuf::from(UNINSTALL)]);
+    let by_hand = [UNINSTALL].iter().chain(KIND).map(PathBuf::from);
+    let objects = goldens.iter().map(|golden| golden.file.clone()).chain(by_hand);
     script(&tools, "validate.py objects", &objects.collect::<Vec<_>>())?;
-    let samples = files("deploy/samples")?;
-    script(&tools, "validate.py samples", &[vec![PathBuf::from(CRDS)], samples].concat())?;
+    let samples = [vec![PathBuf::from(CRDS), PathBuf::from(KIND_NAMES)], files("deploy/samples")?];
+    script(&tools, "validate.py samples", &samples.concat())?;
     script(&tools, "guard.py", &[PathBuf::from(GATE)])?;
+    let scripts = kind::scripts();
+    sh::run(sh::command("shellcheck").args(scripts))?;
+    println!("scripts: {} without a finding of shellcheck", scripts.len());
+    alerts()?;
     println!("deploy: all in {:.1} s", begin.elapsed().as_secs_f64());
     Ok(())
 }
@@ -62,8 +70,22 @@ pub(crate) fn check(update: bool) -> Result<()> {
 const CRDS: &str = "deploy/crds.yaml";
 /// Written by hand: it is applied when the chart is gone.
 const UNINSTALL: &str = "deploy/uninstall.yaml";
+/// What the end-to-end script applies.
+const KIND: &[&str] = &["deploy/kind/pods.yaml", "deploy/kind/deny.yaml", "deploy/kind/allow.yaml"];
+/// As the others, but of a kind that our CRDs define.
+const KIND_NAMES: &str = "deploy/kind/names.yaml";
 /// Holds the admission policy.
 const GATE: &str = "deploy/helm/golden/gate.yaml";
+
+/// The rules for alerts: whether Prometheus takes them, and whether each comes when it should.
+fn alerts() -> Result<()> {
+    for (words, file) in [("check rules", "alerts.yaml"), ("test rules", "alerts_test.yaml")] {
+        let path = Path::new("deploy/prometheus").join(file);
+        sh::run_quiet(sh::command("promtool").args(words.split(' ')).arg(path))?;
+    }
+    println!("alerts: promtool takes them, and each comes when it should");
+    Ok(())
+}
 
 /// Every rendered file and how it comes about.
 fn goldens() -> Result<Vec<Golden>> {

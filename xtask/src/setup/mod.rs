@@ -30,7 +30,7 @@ pub(crate) enum Tier {
     Test,
     /// The emulator and what builds an initramfs.
     Vm,
-    /// Helm and the schemas of Kubernetes, in an environment of their own.
+    /// Helm, kubectl and the schemas of Kubernetes, in an environment of their own; a checker of shell scripts.
     Deploy,
 }
 

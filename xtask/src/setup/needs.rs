@@ -48,6 +48,7 @@ const NEEDS: &[Need] = &[
     Need::new(Tier::Test, "unbound", "unbound"),
     Need::new(Tier::Test, "dnsperf", "dnsperf"),
     Need::new(Tier::Test, "iperf3", "iperf3"),
+    Need::new(Tier::Deploy, "shellcheck", "shellcheck"),
     // The VM and its initramfs.
     Need::new(Tier::Vm, "qemu-system-x86_64", "qemu-system-x86"),
     Need::new(Tier::Vm, "cpio", "cpio"),
@@ -58,6 +59,8 @@ const NEEDS: &[Need] = &[
     Need::new(Tier::Vm, "curl", "curl"),
     Need::new(Tier::Vm, "dig", "bind9-dnsutils"),
     Need::new(Tier::Vm, "/usr/bin/python3", "python3"),
+    // Rules for alerts.
+    Need::new(Tier::Deploy, "promtool", "prometheus"),
 ];
 
 /// What `tiers` need and this machine lacks.

@@ -10,11 +10,11 @@ use std::{
 
 use egret_common::{
     ids::{ClassId, SetId},
-    maps::{RuleChunk, RuleKey},
+    maps::RuleKey,
 };
 use ipnet::IpNet;
 
-use super::{Book, ClassKey, CompileError, cidrs, roster::Roster, set::Set};
+use super::{Book, ClassKey, CompileError, cidrs, ports::Chunks, roster::Roster, set::Set};
 use crate::{
     desired::{CidrPrefix, Delta, Desired},
     net::host_net,
@@ -29,7 +29,7 @@ pub(super) struct Draft<'a> {
 
 impl Draft<'_> {
     /// The chunks of a class in a set are these.
-    pub(super) fn class(&mut self, set: SetId, class: ClassId, chunks: Vec<RuleChunk>) {
+    pub(super) fn class(&mut self, set: SetId, class: ClassId, chunks: Chunks) {
         let key = |chunk: usize| RuleKey { set, class, chunk: chunk as u32 };
         for (gone, _) in self.old.rules.range(key(chunks.len())..=key(u32::MAX as usize)) {
             self.delta.rules.insert(*gone, None);
@@ -40,6 +40,12 @@ impl Draft<'_> {
                 false => drop(self.delta.rules.insert(key(i), Some(chunk))),
             }
         }
+    }
+
+    /// The same of a set that the old maps know nothing of.
+    fn new_class(&mut self, set: SetId, class: ClassId, chunks: Chunks) {
+        let keys = (0..).map(|chunk| RuleKey { set, class, chunk });
+        self.delta.rules.extend(keys.zip(chunks.into_iter().map(Some)));
     }
 
     fn cidr(&mut self, set: SetId, net: IpNet, class: Option<ClassId>) {
@@ -87,8 +93,13 @@ impl Kept {
         book: &mut Book,
         draft: &mut Draft<'_>,
     ) -> Result<Self, CompileError> {
+        let first = RuleKey { set: id, class: 0, chunk: 0 };
+        let is_new = draft.old.rules.range(first..).next().is_none_or(|(key, _)| key.set != id);
         for (class, chunks) in set.fixed_classes(roster)? {
-            draft.class(id, class, chunks);
+            match is_new {
+                true => draft.new_class(id, class, chunks),
+                false => draft.class(id, class, chunks),
+            }
         }
         for (class, key) in book.names().with(set.patterns()) {
             draft.class(id, class, set.name_class(key)?);

@@ -1,7 +1,7 @@
 //! From what the rules of one class claim to disjoint port intervals in the order that `decide` reads them, each with
 //! what the three tiers say about it.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use egret_common::{
     maps::{
@@ -14,7 +14,7 @@ use egret_common::{
 use crate::policy::{Effect, Tier};
 
 /// What one rule says about one range of ports of one protocol number; [`proto::ANY`] is always the whole range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Claim {
     pub(super) proto: u8,
     pub(super) lo: u16,
@@ -36,8 +36,11 @@ impl Claim {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooMany(pub(super) usize);
 
+/// The chunks of a class, shared by all classes to which the same is said.
+pub(super) type Chunks = Vec<Arc<RuleChunk>>;
+
 /// The chunks of a class; empty if nothing is claimed.
-pub(super) fn chunks(claims: &[Claim]) -> Result<Vec<RuleChunk>, TooMany> {
+pub(super) fn chunks(claims: &[Claim]) -> Result<Chunks, TooMany> {
     let (exact, any) = match intervals(claims, true) {
         (exact, any) if fits(&exact, any.is_some()) => (exact, any),
         _ => intervals(claims, false),
@@ -59,7 +62,7 @@ pub(super) fn chunks(claims: &[Claim]) -> Result<Vec<RuleChunk>, TooMany> {
         *start = port_key(group[0].proto, group[0].lo);
     }
     out.extend(further.into_iter().map(chunk));
-    Ok(out)
+    Ok(out.into_iter().map(Arc::new).collect())
 }
 
 fn fits(exact: &[PortRule], any: bool) -> bool {

@@ -1,13 +1,13 @@
 //! One rule set: the rules of some policies for one direction, by the class of the remote.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
 };
 
 use egret_common::{
     ids::{CLASS_ANY, CLASS_NAMES_SUMMARY, ClassId},
-    maps::{COOKIE_DNS, RuleChunk, SET_ANY, SET_CIDR, SET_IDENTITY, SET_ISOLATED, SET_NAMES},
+    maps::{COOKIE_DNS, SET_ANY, SET_CIDR, SET_IDENTITY, SET_ISOLATED, SET_NAMES},
     net::{Direction, proto},
 };
 use ipnet::IpNet;
@@ -17,7 +17,7 @@ use super::{
     cidrs::{CidrClasses, OnPod, Peer, on_pod},
     claims::{Numbered, cidr_ports, claims, fixed_classes_of, means_pod, pods_of},
     names::{ClassKey, Role},
-    ports::{self, Claim},
+    ports::{self, Chunks, Claim},
     roster::Roster,
 };
 use crate::{
@@ -34,6 +34,60 @@ use crate::{
 pub(super) struct PodInCidr {
     rules: BTreeSet<usize>,
     pub(super) identity: u32,
+}
+
+/// Which claims were made about which classes. A list of claims has a number, so that classes about which the same is
+/// said are found by comparing numbers.
+#[derive(Debug, Default)]
+struct Said {
+    lists: Vec<Vec<Claim>>,
+    numbers: HashMap<Vec<Claim>, u32>,
+    /// Class and list, as they came.
+    about: Vec<(ClassId, u32)>,
+}
+
+impl Said {
+    /// The number of a list of claims.
+    fn list(&mut self, claims: Vec<Claim>) -> u32 {
+        if let Some(number) = self.numbers.get(&claims) {
+            return *number;
+        }
+        let number = self.lists.len() as u32;
+        self.lists.push(claims.clone());
+        self.numbers.insert(claims, number);
+        number
+    }
+
+    fn add(&mut self, class: ClassId, list: u32) {
+        self.about.push((class, list));
+    }
+
+    /// The chunks of each class about which something is said.
+    fn classes(
+        mut self,
+        chunks: impl Fn(&[Claim]) -> Result<Chunks, CompileError>,
+    ) -> Result<Vec<(ClassId, Chunks)>, CompileError> {
+        self.about.sort_unstable();
+        self.about.dedup();
+        let mut made: HashMap<Vec<u32>, Chunks> = HashMap::new();
+        let mut out = Vec::new();
+        for of_class in self.about.chunk_by(|a, b| a.0 == b.0) {
+            let lists: Vec<u32> = of_class.iter().map(|(_, list)| *list).collect();
+            let found = match made.get(&lists) {
+                Some(found) => found.clone(),
+                None => {
+                    let claims = lists.iter().flat_map(|list| &self.lists[*list as usize]);
+                    let new = chunks(&claims.copied().collect::<Vec<_>>())?;
+                    made.insert(lists, new.clone());
+                    new
+                }
+            };
+            if !found.is_empty() {
+                out.push((of_class[0].0, found));
+            }
+        }
+        Ok(out)
+    }
 }
 
 /// The rules of one set, ready to be asked for any class.
@@ -111,56 +165,34 @@ impl Set {
         self.rules.iter().flat_map(selectors)
     }
 
-    /// The chunks of every class except name classes and [`Set::pod_class`]. Many identities are the same to a set, so
-    /// that chunks are made once for equal claims.
-    pub(super) fn fixed_classes(
-        &self,
-        roster: &Roster,
-    ) -> Result<BTreeMap<ClassId, Vec<RuleChunk>>, CompileError> {
-        let mut classes: BTreeMap<ClassId, Vec<Claim>> = BTreeMap::new();
+    /// The chunks of every class except name classes and [`Set::pod_class`], in the order of the classes. Many identities
+    /// are the same to a set, so that chunks are made once for those about which the same rules claim the same.
+    pub(super) fn fixed_classes(&self, roster: &Roster) -> Result<Vec<(ClassId, Chunks)>, CompileError> {
+        let mut said = Said::default();
         for n in &self.rules {
-            let claims = self.claims(n);
+            let claims = said.list(self.claims(n));
             for class in fixed_classes_of(&n.rule().peers) {
-                classes.entry(class).or_default().extend(&claims);
+                said.add(class, claims);
             }
             let named = n.rule().ports.names().next().is_some();
             for number in pods_of(n.rule(), roster) {
-                let of_class = classes.entry(number).or_default();
-                match named {
-                    true => of_class.extend(self.claims_at(n, number, roster)),
-                    false => of_class.extend(&claims),
-                }
+                let claims = if named { said.list(self.claims_at(n, number, roster)) } else { claims };
+                said.add(number, claims);
             }
         }
-        classes.entry(CLASS_ANY).or_default().extend(self.asks_for_everything());
+        let everything = said.list(self.asks_for_everything());
+        said.add(CLASS_ANY, everything);
         for (class, rules) in &self.cidrs.classes {
-            classes.insert(*class, rules.iter().flat_map(|i| self.claims(&self.rules[*i])).collect());
+            let claims = said.list(rules.iter().flat_map(|i| self.claims(&self.rules[*i])).collect());
+            said.add(*class, claims);
         }
-        classes.insert(CLASS_NAMES_SUMMARY, self.summary());
-        let mut made: BTreeMap<Vec<Claim>, Vec<RuleChunk>> = BTreeMap::new();
-        let mut out = BTreeMap::new();
-        for (class, claims) in classes {
-            let chunks = match made.get(&claims) {
-                Some(chunks) => chunks.clone(),
-                None => {
-                    let chunks = self.chunks(&claims)?;
-                    made.insert(claims, chunks.clone());
-                    chunks
-                }
-            };
-            if !chunks.is_empty() {
-                out.insert(class, chunks);
-            }
-        }
-        Ok(out)
+        let summary = said.list(self.summary());
+        said.add(CLASS_NAMES_SUMMARY, summary);
+        said.classes(|claims| self.chunks(claims))
     }
 
     /// The chunks of one identity's class, as [`Set::fixed_classes`] has them.
-    pub(super) fn identity_class(
-        &self,
-        number: u32,
-        roster: &Roster,
-    ) -> Result<Vec<RuleChunk>, CompileError> {
+    pub(super) fn identity_class(&self, number: u32, roster: &Roster) -> Result<Chunks, CompileError> {
         let mut claims = Vec::new();
         for n in &self.rules {
             if fixed_classes_of(&n.rule().peers).contains(&number) {
@@ -193,11 +225,7 @@ impl Set {
     }
 
     /// The chunks of such an address's class, and [`cidr_ports`] of what they claim.
-    pub(super) fn pod_class(
-        &self,
-        pod: &PodInCidr,
-        roster: &Roster,
-    ) -> Result<(Vec<RuleChunk>, u32), CompileError> {
+    pub(super) fn pod_class(&self, pod: &PodInCidr, roster: &Roster) -> Result<(Chunks, u32), CompileError> {
         let rules = pod.rules.iter().map(|i| &self.rules[*i]);
         let claims: Vec<Claim> = rules.flat_map(|n| self.claims_at(n, pod.identity, roster)).collect();
         Ok((self.chunks(&claims)?, cidr_ports(&claims)))
@@ -243,7 +271,7 @@ impl Set {
     }
 
     /// The chunks of a name class; empty if the set says nothing about it.
-    pub(super) fn name_class(&self, key: &ClassKey) -> Result<Vec<RuleChunk>, CompileError> {
+    pub(super) fn name_class(&self, key: &ClassKey) -> Result<Chunks, CompileError> {
         let mut claims_of_class = Vec::new();
         let mut opened = BTreeSet::new();
         let mut asked = BTreeSet::new();
@@ -263,7 +291,7 @@ impl Set {
         self.chunks(&claims_of_class)
     }
 
-    fn chunks(&self, claims: &[Claim]) -> Result<Vec<RuleChunk>, CompileError> {
+    fn chunks(&self, claims: &[Claim]) -> Result<Chunks, CompileError> {
         ports::chunks(claims).map_err(|ports::TooMany(intervals)| CompileError::TooManyIntervals {
             rule: claims
                 .first()

@@ -1,6 +1,9 @@
 //! What changes in the maps, and the order in which it is written: no moment shows half a policy.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use egret_common::{
     ids::{ClassId, EndpointId},
@@ -24,7 +27,7 @@ pub(crate) struct Delta {
     pub(crate) name_suffix: Changes<Suffix, SuffixClasses>,
     pub(crate) addresses: Changes<Addr, EndpointId>,
     pub(crate) services: Changes<ServiceKey, Backends>,
-    pub(crate) rules: Changes<RuleKey, RuleChunk>,
+    pub(crate) rules: Changes<RuleKey, Arc<RuleChunk>>,
     pub(crate) resolvers: BTreeMap<ResolverKey, bool>,
 }
 
@@ -47,7 +50,7 @@ impl Delta {
     /// The steps from `old`: new rule sets whole, then what the programs find by, then the endpoints, then changed name
     /// classes; what is not needed any more goes in the reverse order.
     pub(crate) fn steps(&self, old: &Desired) -> Vec<MapOp> {
-        let rule = |k: &RuleKey, v: &RuleChunk| Entry::Rules(*k, Box::new(*v));
+        let rule = |k: &RuleKey, v: &Arc<RuleChunk>| Entry::Rules(*k, v.clone());
         let cidr = |k: &CidrPrefix, v: &ClassId| Entry::Cidr(*k, *v);
         let identity = |k: &Addr, v: &u32| Entry::Identity(*k, *v);
         let service = |k: &ServiceKey, v: &Backends| Entry::Service(*k, Box::new(*v));

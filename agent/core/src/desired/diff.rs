@@ -1,6 +1,6 @@
 //! The steps from one content of the maps to another, as values that can be performed and shown.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use egret_common::{
     ids::{ClassId, EndpointId},
@@ -15,7 +15,7 @@ use crate::names::Name;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
     /// `RULES`.
-    Rules(RuleKey, Box<RuleChunk>),
+    Rules(RuleKey, Arc<RuleChunk>),
     /// `CIDR_CLASSES`.
     Cidr(CidrPrefix, ClassId),
     /// `TRUSTED_RESOLVERS`.

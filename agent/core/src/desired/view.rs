@@ -25,7 +25,7 @@ pub struct View<'a> {
 
 impl Tables for View<'_> {
     fn rules(&self, key: &RuleKey) -> Option<&RuleChunk> {
-        self.desired.rules.get(key)
+        self.desired.rules.get(key).map(|chunk| &**chunk)
     }
 
     fn cidr_class(&self, set: SetId, addr: &Addr) -> Option<ClassId> {

@@ -153,7 +153,7 @@ fn discovery_names_what_is_installed() {
     server.install(Crd::CiliumCidrGroup);
     server.install(Crd::ClusterNetworkPolicy);
     assert_eq!(groups(&server).iter().filter(|name| name.contains("cilium")).count(), 1);
-    assert_eq!(groups(&server).len(), 6);
+    assert_eq!(groups(&server).len(), 7);
     let resources = get(&server, "/apis/cilium.io/v2").expect(200);
     assert_eq!(names_of_resources(&resources), ["ciliumcidrgroups"]);
     assert_eq!(get(&server, "/apis/cilium.io/v2/ciliumnetworkpolicies").code, 404);

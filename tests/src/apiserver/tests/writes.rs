@@ -232,3 +232,21 @@ fn texts_hold_many_objects() {
     assert!(server.get("Namespace", "", "shop").is_some() && server.get("Pod", "default", "a").is_some());
     assert!(server.get("Pod", "shop", "a").is_none());
 }
+
+#[test]
+fn a_service_that_asks_for_no_address_gets_one() {
+    let server = ApiServer::start();
+    let address = |name: &str, spec: Value| {
+        let service =
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec});
+        let made = send(&server, "POST", "/api/v1/namespaces/default/services", "json", &service);
+        made.expect(201)["spec"]["clusterIP"].as_str().map(str::to_owned)
+    };
+    let (one, two) = (address("one", json!({})), address("two", json!({"type": "NodePort"})));
+    assert!(
+        one.as_ref().is_some_and(|ip| ip.starts_with("10.97.")) && two.is_some() && one != two,
+        "{one:?} {two:?}"
+    );
+    assert_eq!(address("three", json!({"clusterIP": "None"})).as_deref(), Some("None"));
+    assert_eq!(address("four", json!({"type": "ExternalName", "externalName": "x.example"})), None);
+}
