@@ -22,6 +22,7 @@ mod registry;
 mod saved;
 mod start;
 mod startup;
+mod withheld;
 
 use std::fs::{self, File};
 use std::io;

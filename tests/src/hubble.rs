@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use egret::observe::proto::flow::{Flow, FlowFilter, LostEvent};
+use egret::observe::proto::flow::{Flow, FlowFilter, LostEvent, LostEventSource};
 use egret::observe::proto::observer::get_flows_response::ResponseTypes;
 use egret::observe::proto::observer::observer_client::ObserverClient;
 use egret::observe::proto::observer::{GetFlowsRequest, GetFlowsResponse};
@@ -107,6 +107,14 @@ impl Hubble {
     /// The flows that match, oldest first.
     pub fn matching(&self, filter: FlowFilter) -> Vec<Flow> {
         self.flows(GetFlowsRequest { whitelist: vec![filter], ..Default::default() })
+    }
+
+    /// Events that were lost on the way from the kernel, as far as the ring tells.
+    pub fn lost(&self) -> u64 {
+        let answers = self.answers(GetFlowsRequest::default()).expect("valid");
+        let lost = answers.into_iter().filter_map(|answer| flow(answer).err());
+        let kernel = LostEventSource::PerfEventRingBuffer as i32;
+        lost.filter(|lost| lost.source == kernel).map(|lost| lost.num_events_lost).sum()
     }
 
     /// Waits until some flow matches; panics with all that was seen otherwise.

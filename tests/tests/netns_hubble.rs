@@ -352,6 +352,23 @@ fn destination_port(flow: &Flow) -> u32 {
 }
 
 #[test]
+fn what_is_not_shown_is_counted_to_the_packet() {
+    let Some((cluster, mut session, hubble)) = started(&[]) else { return };
+    let many: Vec<String> = (2001..=2900).map(|port| format!("192.0.2.77:{port}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    session.datagrams(UdpMode::SendMmsg, &many, false, b"x");
+    let drops = FlowFilter { source_pod: strings(&["shop/web"]), event_type: kind(1), ..Default::default() };
+    let sums = || {
+        let counted: u64 = cluster.agent.drops("shop/web").values().sum();
+        (counted, hubble.matching(drops.clone()).len() as u64, hubble.lost())
+    };
+    let equal = || Some(sums()).filter(|(counted, shown, lost)| shown + lost == *counted && *lost > 0);
+    let found = wait::until(wait::patient(Duration::from_secs(10)), equal);
+    let (counted, shown, lost) = found.unwrap_or_else(|| panic!("counted, shown, lost: {:?}", sums()));
+    assert!(counted >= 900 && shown >= 100 && lost >= 100, "{counted} {shown} {lost}");
+}
+
+#[test]
 fn in_audit_mode_flows_say_what_would_have_been_dropped() {
     let Some((_cluster, mut session, hubble)) = started(&["--audit"]) else { return };
     session.resolve("vendor.example").first();

@@ -26,6 +26,7 @@ use super::publish::Recorder;
 use super::registry::Registry;
 use super::saved::MemoryFile;
 use super::startup::Guard;
+use super::withheld::Withheld;
 use crate::api::server::Server;
 use crate::cli::StartupMode;
 use crate::datapath::tc::Method;
@@ -116,6 +117,8 @@ pub(super) struct Keeper {
     pub(super) learner: Learner,
     /// Where flows go to be observed.
     pub(super) observer: Feeder,
+    /// Events that it will never see.
+    pub(super) withheld: Withheld,
     pub(super) told: Told,
     /// That interfaces of this host change; `None`: they are only looked for now and then.
     pub(super) links: Option<Subscription>,

@@ -37,6 +37,7 @@ impl Keeper {
     /// Shows packets to whoever observes.
     pub(super) fn show_events(&mut self, events: &[FlowEvent]) {
         if !events.is_empty() {
+            events.iter().for_each(|event| self.withheld.note(event));
             let (picture, objects, registry) = (&self.picture, &self.objects, &self.registry);
             let known = Now::new(picture, objects, registry, &self.learner, self.revision);
             self.observer.events(events, &known);
@@ -52,10 +53,12 @@ impl Keeper {
         }
     }
 
-    /// Tells of records that were lost, and what this node's labels are.
+    /// Tells of records that were lost or held back, and what this node's labels are.
     pub(super) fn show_losses(&mut self) {
         let lost = self.datapath.lost();
-        self.observer.losses(lost.flow_events + lost.dns_events + lost.scratch);
+        let withheld =
+            self.withheld.round(|id, direction, reason| self.datapath.suppressed(id, direction, reason));
+        self.observer.losses(lost.flow_events + lost.dns_events + lost.scratch + withheld);
         self.observer.label(self.objects.node_labels(&self.setting.node));
     }
 }

@@ -26,6 +26,7 @@ use super::publish::Recorder;
 use super::registry::Registry;
 use super::saved::{Memory, MemoryFile};
 use super::startup::Guard;
+use super::withheld::Withheld;
 use super::{memory_path, system};
 use crate::cli::{AgentArgs, DnsReject, Established, OnDeny};
 use crate::datapath::tc::Method;
@@ -174,6 +175,7 @@ impl Parts {
         let (dns, flows) = (datapath.take_dns_ring(), datapath.take_flow_ring());
         let empty = state(world, Vec::new(), Wiring::default(), None, 0).map_err(unfit)?.0;
         let learner = Learner::new(empty, None);
+        let withheld = Withheld::new(setting.adopted);
         let mut keeper = Keeper {
             setting,
             datapath,
@@ -181,6 +183,7 @@ impl Parts {
             flows,
             learner,
             observer,
+            withheld,
             told,
             links: Subscription::to_links().ok(),
             search: Search::default(),

@@ -76,6 +76,11 @@ impl Datapath {
             .collect()
     }
 
+    /// Events about this that the rate limit held back.
+    pub fn suppressed(&self, endpoint: u32, direction: Direction, reason: u8) -> u64 {
+        self.counter(endpoint, direction, reason).events_suppressed
+    }
+
     fn counter(&self, endpoint: u32, direction: Direction, reason: u8) -> CounterRow {
         let mut row = CounterRow { direction, reason, packets: 0, bytes: 0, events_suppressed: 0 };
         for counter in self.per_cpu::<Counter>("COUNTERS", counter_index(endpoint, direction, reason)) {
