@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::{
     cargo::{self, HOST_PACKAGES},
-    deploy, image,
+    deploy,
     setup::{self, Toolchain},
     sh, tally,
     tally::Tally,
@@ -27,7 +27,6 @@ const STEPS: &[Step] = &[
     ("test kernel", |tally| test::run_tier(test::Tier::Kernel, &HOST_PACKAGES, &[], tally)),
     ("test netns", |tally| test::run_tier(test::Tier::Netns, &HOST_PACKAGES, &[], tally)),
     ("test doc", doc_tests),
-    ("image", |_| image::check()),
     ("test vm (part)", |tally| test::run_tier(test::Tier::Vm, &HOST_PACKAGES, &vm_part(), tally)),
     ("demo", |_| thin::demo(&[])),
 ];

@@ -31,7 +31,7 @@ pub(crate) fn run(
 ) -> Result<()> {
     let binary = match binary {
         Some(path) => path.to_owned(),
-        None => build_static(true)?,
+        None => build_static()?,
     };
     let default = || sh::target_dir().join("egret-image.tar");
     let output = output.map_or_else(default, Path::to_owned);
@@ -46,12 +46,6 @@ pub(crate) fn run(
     if try_it { trial::run(&layout::layer(&image)?) } else { Ok(()) }
 }
 
-/// Makes an image of an unoptimised binary and starts its agent: what CI has the time for.
-pub(crate) fn check() -> Result<()> {
-    let output = sh::target_dir().join("egret-image-check.tar");
-    run(Some(&build_static(false)?), Some(&output), None, true)
-}
-
 /// The image of a binary, under a name such as `localhost/egret:0.1.0`.
 fn image(binary: &[u8], name: &str) -> Result<layout::Image> {
     let machine = elf::check(binary)?;
@@ -64,8 +58,8 @@ fn image(binary: &[u8], name: &str) -> Result<layout::Image> {
     layout::image(&layer::tar(&files)?, machine, name)
 }
 
-/// The binary with everything linked in: the image holds no loader and no library.
-fn build_static(release: bool) -> Result<PathBuf> {
+/// The release binary with everything linked in: the image holds no loader and no library.
+fn build_static() -> Result<PathBuf> {
     setup::ensure(&[setup::Tier::Bpf])?;
     let host = sh::stdout(sh::command("rustc").args(["--print", "host-tuple"]))?;
     let host = host.trim();
@@ -75,12 +69,10 @@ fn build_static(release: bool) -> Result<PathBuf> {
     command
         .arg("build")
         .args(cargo::HOST_PACKAGES)
-        .args(release.then_some("--release"))
-        .args(["--bin", "egret", "--target", host])
+        .args(["--release", "--bin", "egret", "--target", host])
         .env(variable, "-C target-feature=+crt-static")
         // Nobody debugs in the image; names of functions stay for backtraces.
-        .env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo")
-        .env("CARGO_PROFILE_DEV_STRIP", "debuginfo");
+        .env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
     let built = cargo::build(&mut command)?;
     let egret = cargo::binary(&built, "egret").context("cargo built no binary `egret`")?;
     Ok(egret.path.clone())
