@@ -212,6 +212,6 @@ fn w_a16_srv_records_open_nothing_their_targets_do() {
         probe.resolve(&format!("s{n}.cluster0.example")).first();
         probe.tcp(&format!("192.0.2.7{n}:27017")).allowed();
     }
-    probe.tcp("192.0.2.70:22").refused();
+    probe.tcp("192.0.2.70:22").denied();
     assert_eq!(probe.finish().report.reason("tcp", "192.0.2.70:22"), "NamePortMismatch");
 }
