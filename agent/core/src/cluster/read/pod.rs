@@ -20,7 +20,7 @@ pub(super) fn pod(root: &Field<'_>) -> Read<Pod> {
     let (metadata, spec, status) = (root.get("metadata")?, root.get("spec")?, root.get("status")?);
     let mut annotations = metadata.get("annotations")?.labels()?;
     // A pod that the kubelet read from a file goes by the file's hash on the node; the API has another uid for it.
-    let uid = match annotations.remove(STATIC) {
+    let uid = match annotations.remove(STATIC).filter(|hash| is_hash(hash)) {
         Some(hash) => hash,
         None => metadata.get("uid")?.text_or_empty()?,
     };
@@ -48,6 +48,12 @@ pub(super) fn pod(root: &Field<'_>) -> Read<Pod> {
         pod.searches.extend(Name::parse(item.need_text()?).ok());
     }
     Ok(pod)
+}
+
+/// The kubelet's hash of a file. Anybody may write the annotation: in the place of a uid it must name no pod of the API
+/// server, all of whose uids have dashes, or one pod would be held to the policies of another.
+fn is_hash(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
 /// A namespace is its labels.

@@ -330,3 +330,30 @@ spec: {endpointSelector: {}, egress: [{toEntities: [world]}]}
             .starts_with("error: document 1: kind: `GlobalNetworkPolicy` of projectcalico.org/v3")
     );
 }
+
+#[test]
+fn only_a_files_hash_stands_for_a_uid() {
+    let uid = |hash: &str| {
+        let text = format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: p, uid: own, annotations: {{kubernetes.io/config.hash: '{hash}'}}}}\n"
+        );
+        match one(&text) {
+            Body::Pod(pod) => pod.uid,
+            other => panic!("{other:?}"),
+        }
+    };
+    let hash = "4be3e37cbd1ab3c6e9ae8a6b4c0c1cd1";
+    assert_eq!(uid(hash), hash);
+    // Another pod's uid, in whatever way it may be written.
+    let other = "0f3ab5b9-7a5e-4c5e-9b7a-8d2c1e6f0a11";
+    for claim in [
+        other,
+        &other.replace('-', "_"),
+        &other.to_uppercase(),
+        "",
+        "4be3",
+        "4BE3E37CBD1AB3C6E9AE8A6B4C0C1CD1",
+    ] {
+        assert_eq!(uid(claim), "own", "{claim}");
+    }
+}
