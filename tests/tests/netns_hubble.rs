@@ -415,3 +415,30 @@ fn the_service_answers_what_clients_ask_first() {
     assert!(ended.0 == 1 && ended.1 > 0, "{ended:?}");
     assert!(hubble.block_on(events.message()).expect("no error").is_none(), "the stream is empty and ends");
 }
+
+#[test]
+fn connections_have_a_limit_and_places_come_free() {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    let Some((cluster, _session, hubble)) = started(&[]) else { return };
+    assert_eq!(hubble.health("").ok(), Some(1));
+    let socket = cluster.agent.hubble_socket();
+    // The server speaks first once it serves a connection: its settings.
+    let connect = || {
+        let mut stream = UnixStream::connect(&socket).expect("the kernel's queue has room");
+        stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").expect("taken");
+        stream
+    };
+    let speaks = |stream: &mut UnixStream, limit: Duration| {
+        stream.set_read_timeout(Some(limit)).expect("set");
+        stream.read(&mut [0; 9]).is_ok_and(|read| read > 0)
+    };
+    // One place is this test's own client's.
+    let mut held: Vec<UnixStream> = (0..63).map(|_| connect()).collect();
+    assert!(held.iter_mut().all(|stream| speaks(stream, Duration::from_secs(10))));
+    let mut late = connect();
+    assert!(!speaks(&mut late, Duration::from_millis(500)), "it waits");
+    assert_eq!(hubble.health("").ok(), Some(1), "those that are there are served");
+    held.pop();
+    assert!(speaks(&mut late, Duration::from_secs(10)), "a place came free");
+}

@@ -18,6 +18,7 @@ mod observer;
 mod peer;
 pub mod proto;
 mod request;
+mod seat;
 mod serve;
 mod store;
 mod words;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use egret_core::flow::{Entry, NodeInfo, Ring};
 use futures_util::stream::{self, Stream};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tonic::transport::server::Router;
 use tonic_health::ServingStatus;
 
@@ -23,6 +23,7 @@ use super::observer::FromRing;
 use super::peer::OneNode;
 use super::proto::observer::observer_server::ObserverServer;
 use super::proto::peer::peer_server::PeerServer;
+use super::seat::Seated;
 use super::store::Store;
 use crate::exit::{self, Refusal};
 use crate::tell;
@@ -31,6 +32,10 @@ use crate::tell;
 const QUEUE: usize = 16_384;
 /// The name under which clients ask whether this serves.
 const HEALTH: &str = "hubble.server.Observer";
+/// Connections of each socket at a time; whoever comes later waits in the kernel's queue.
+const CLIENTS: usize = 64;
+/// Questions of one connection at a time.
+const STREAMS: u32 = 64;
 /// How long a connection may be silent before it is asked whether it is still there.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 /// How long connections may take to end.
@@ -179,18 +184,20 @@ async fn services(store: &Arc<Store>, node: &str, address: String) -> Router {
     let peer = OneNode { node: node.to_owned(), address };
     tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE))
+        .max_concurrent_streams(Some(STREAMS))
         .add_service(health)
         .add_service(ObserverServer::new(observer))
         .add_service(PeerServer::new(peer))
 }
 
 /// Connections of root: the file's mode keeps others out, and this keeps out a descriptor that was passed on.
-fn of_root(listener: tokio::net::UnixListener) -> impl Stream<Item = io::Result<UnixStream>> {
-    stream::unfold(listener, |listener| async {
+fn of_root(listener: tokio::net::UnixListener) -> impl Stream<Item = io::Result<Seated<UnixStream>>> {
+    stream::unfold((listener, places()), |(listener, places)| async {
         loop {
+            let place = places.clone().acquire_owned().await.ok()?;
             match listener.accept().await {
                 Ok((stream, _)) if stream.peer_cred().is_ok_and(|peer| peer.uid() == 0) => {
-                    return Some((Ok(stream), listener));
+                    return Some((Ok(Seated::new(stream, place)), (listener, places)));
                 }
                 Ok(_) => {}
                 // No descriptor is left: one comes free when a client goes.
@@ -200,17 +207,23 @@ fn of_root(listener: tokio::net::UnixListener) -> impl Stream<Item = io::Result<
     })
 }
 
-fn of_tcp(listener: tokio::net::TcpListener) -> impl Stream<Item = io::Result<TcpStream>> {
-    stream::unfold(listener, |listener| async {
+fn of_tcp(listener: tokio::net::TcpListener) -> impl Stream<Item = io::Result<Seated<TcpStream>>> {
+    stream::unfold((listener, places()), |(listener, places)| async {
         loop {
+            let place = places.clone().acquire_owned().await.ok()?;
             match listener.accept().await {
                 Ok((stream, _)) => {
                     // Slower without, but served.
                     let _ = stream.set_nodelay(true);
-                    return Some((Ok(stream), listener));
+                    return Some((Ok(Seated::new(stream, place)), (listener, places)));
                 }
                 Err(_) => tokio::time::sleep(END).await,
             }
         }
     })
+}
+
+/// Each socket has its own: who fills the one keeps nobody from the other.
+fn places() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(CLIENTS))
 }
