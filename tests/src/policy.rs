@@ -1,6 +1,38 @@
-//! Texts of policies for `--policy`, as a user would write them.
+//! Texts of objects that several tests share, as a user would write them: policies above all.
 
 use std::fmt::Write as _;
+
+/// The client `c` of the standard world as a pod of `shop`, behind `vc` of the node `n1`.
+pub const POD_C: &str = "\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: c
+  namespace: shop
+  labels: {app: c}
+  annotations: {egret.dev/interface: vc}
+spec: {nodeName: n1}
+status: {phase: Running, podIPs: [{ip: 10.7.0.2}, {ip: \"2001:db8:7::2\"}]}
+";
+
+/// Pods `app: a` of `shop` may begin nothing.
+pub const A_DENIED: &str = "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: deny, namespace: shop}
+spec: {podSelector: {matchLabels: {app: a}}, policyTypes: [Egress]}
+";
+
+/// Pods `app: a` of `shop` may begin connections to `app: b` at port 8080, and no others.
+pub const A_TO_B: &str = "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: to-b, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: a}}
+  policyTypes: [Egress]
+  egress: [{to: [{podSelector: {matchLabels: {app: b}}}], ports: [{port: 8080}]}]
+";
 
 /// A CiliumNetworkPolicy under construction.
 #[derive(Clone, Debug, Default)]

@@ -9,6 +9,7 @@ use egret_tests::agent::Agent;
 use egret_tests::apiserver::{ApiServer, Crd};
 use egret_tests::exec::{Cmd, Place};
 use egret_tests::netns::{World, WorldBuilder};
+use egret_tests::policy::{A_DENIED as DENY, A_TO_B as ALLOW};
 use egret_tests::{residue, wait};
 use nix::sys::signal::Signal;
 
@@ -26,23 +27,6 @@ fn pod(name: &str, app: &str, ip: &str, annotation: &str) -> String {
 fn pod_b(app: &str) -> String {
     pod("b", app, "10.8.2.2", "egret.dev/interface: vb")
 }
-
-const DENY: &str = "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: deny, namespace: shop}
-spec: {podSelector: {matchLabels: {app: a}}, policyTypes: [Egress]}
-";
-
-const ALLOW: &str = "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: to-b, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app: a}}
-  policyTypes: [Egress]
-  egress: [{to: [{podSelector: {matchLabels: {app: b}}}], ports: [{port: 8080}]}]
-";
 
 const CILIUM: &str = "\
 apiVersion: cilium.io/v2

@@ -4,24 +4,13 @@ use std::time::Duration;
 
 use egret_tests::agent::Agent;
 use egret_tests::lab::Lab;
+use egret_tests::policy::POD_C as POD;
 use egret_tests::scrape::{Page, Scraper};
 use egret_tests::{traffic, wait};
 
 const LIMIT: Duration = Duration::from_secs(20);
 const ADDRESS: &str = "127.0.0.1:9964";
 const RESOLVER: &str = "10.7.0.53";
-
-const POD: &str = "\
-apiVersion: v1
-kind: Pod
-metadata:
-  name: c
-  namespace: shop
-  labels: {app: c}
-  annotations: {egret.dev/interface: vc}
-spec: {nodeName: n1}
-status: {phase: Running, podIPs: [{ip: 10.7.0.2}, {ip: \"2001:db8:7::2\"}]}
-";
 
 const POLICY: &str = "\
 apiVersion: cilium.io/v2

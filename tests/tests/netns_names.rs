@@ -5,22 +5,11 @@ use std::time::Duration;
 use egret_tests::agent::Agent;
 use egret_tests::exec::Cmd;
 use egret_tests::lab::Lab;
+use egret_tests::policy::POD_C as POD;
 use egret_tests::wait;
 use nix::sys::signal::Signal;
 
 const LIMIT: Duration = Duration::from_secs(5);
-
-const POD: &str = "\
-apiVersion: v1
-kind: Pod
-metadata:
-  name: c
-  namespace: shop
-  labels: {app: c}
-  annotations: {egret.dev/interface: vc}
-spec: {nodeName: n1}
-status: {phase: Running, podIPs: [{ip: 10.7.0.2}, {ip: \"2001:db8:7::2\"}]}
-";
 
 fn policy(names: &str) -> String {
     format!(

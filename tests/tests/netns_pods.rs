@@ -8,6 +8,7 @@ use std::time::Duration;
 use egret::datapath::tc::{Method, Place, TcHook};
 use egret_tests::agent::Agent;
 use egret_tests::netns::{World, WorldBuilder};
+use egret_tests::policy::{A_DENIED as DENY, A_TO_B as ALLOW};
 use egret_tests::wait;
 use nix::sys::signal::Signal;
 
@@ -21,23 +22,6 @@ fn pod(name: &str, ip: &str, annotation: &str) -> String {
          status: {{phase: Running, podIPs: [{{ip: {ip}}}]}}\n"
     )
 }
-
-const DENY: &str = "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: deny, namespace: shop}
-spec: {podSelector: {matchLabels: {app: a}}, policyTypes: [Egress]}
-";
-
-const ALLOW: &str = "\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: to-b, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app: a}}
-  policyTypes: [Egress]
-  egress: [{to: [{podSelector: {matchLabels: {app: b}}}], ports: [{port: 8080}]}]
-";
 
 /// An agent that holds both pods: one found by its interface, one by its namespace.
 fn hold(world: &World) -> Agent {

@@ -7,6 +7,7 @@
 
 pub mod client;
 pub mod server;
+pub mod socket;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

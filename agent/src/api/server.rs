@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::{Answer, Request};
+use super::{Answer, Request, socket};
 
 /// Bytes of a request at most.
 const REQUEST_MAX: u64 = 4096;
@@ -37,15 +36,7 @@ impl Server {
     /// # Errors
     /// What the file system says.
     pub fn listen(path: &Path) -> io::Result<Self> {
-        if let Some(dir) = path.parent() {
-            fs::create_dir_all(dir)?;
-        }
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let listener = UnixListener::bind(path)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+        let listener = UnixListener::from_std(socket::listen(path)?)?;
         Ok(Self { listener, path: path.to_owned() })
     }
 
@@ -76,7 +67,7 @@ impl Drop for Server {
 }
 
 async fn converse(mut stream: UnixStream, asked: mpsc::Sender<Asked>) -> io::Result<()> {
-    let answer = match is_root(&stream) {
+    let answer = match socket::is_root(&stream) {
         true => answer(&line(&mut stream).await?, asked).await,
         false => Answer::Error("only root may ask".into()),
     };
@@ -102,9 +93,4 @@ async fn answer(line: &str, asked: mpsc::Sender<Asked>) -> Answer {
         Ok(()) => answer.await.unwrap_or_else(|_| gone()),
         Err(_) => gone(),
     }
-}
-
-/// The file's mode keeps others out; this keeps out a descriptor that was passed on.
-fn is_root(stream: &UnixStream) -> bool {
-    stream.peer_cred().is_ok_and(|peer| peer.uid() == 0)
 }

@@ -4,9 +4,8 @@ use std::fs;
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -25,6 +24,7 @@ use super::proto::observer::observer_server::ObserverServer;
 use super::proto::peer::peer_server::PeerServer;
 use super::seat::Seated;
 use super::store::Store;
+use crate::api::socket;
 use crate::exit::{self, Refusal};
 use crate::tell;
 
@@ -70,7 +70,7 @@ pub fn start(options: &Options) -> Result<(Feeder, Server), Refusal> {
     let ring = Ring::new(options.flows);
     let ring =
         ring.map_err(|error| Refusal::new(exit::USAGE, format!("--flow-buffer: {error}"), "try 4095"))?;
-    let unix = listen(&options.socket).map_err(|error| {
+    let unix = socket::listen(&options.socket).map_err(|error| {
         let cause = format!("--hubble-socket {}: {error}", options.socket.display());
         Refusal::new(exit::OS_ERROR, cause, "give a path that can be made")
     })?;
@@ -100,21 +100,6 @@ impl Drop for Server {
         drop(self.stop.take());
         self.thread.take().map(JoinHandle::join);
     }
-}
-
-/// A file that an ended agent left is replaced: two agents cannot have one lock.
-fn listen(path: &Path) -> io::Result<UnixListener> {
-    if let Some(dir) = path.parent() {
-        fs::create_dir_all(dir)?;
-    }
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let listener = UnixListener::bind(path)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
 }
 
 fn tcp(address: SocketAddr) -> Result<std::net::TcpListener, (SocketAddr, io::Error)> {
@@ -190,13 +175,13 @@ async fn services(store: &Arc<Store>, node: &str, address: String) -> Router {
         .add_service(PeerServer::new(peer))
 }
 
-/// Connections of root: the file's mode keeps others out, and this keeps out a descriptor that was passed on.
+/// Connections of root.
 fn of_root(listener: tokio::net::UnixListener) -> impl Stream<Item = io::Result<Seated<UnixStream>>> {
     stream::unfold((listener, places()), |(listener, places)| async {
         loop {
             let place = places.clone().acquire_owned().await.ok()?;
             match listener.accept().await {
-                Ok((stream, _)) if stream.peer_cred().is_ok_and(|peer| peer.uid() == 0) => {
+                Ok((stream, _)) if socket::is_root(&stream) => {
                     return Some((Ok(Seated::new(stream, place)), (listener, places)));
                 }
                 Ok(_) => {}
