@@ -4,6 +4,9 @@
 //!  source ──News───> Objects ──Picture──> Registry ──EndpointSpec──> State ──MapOp──> Datapath
 //!                                            └──place──> interface or cgroup ──attach──┘   │
 //!  sockets <──api── answers <── Keeper, the one task that owns all of it <──records── rings┘
+//!                                 ├──Entry────> observe: flows, on a thread of its own
+//!                                 ├──Snapshot─> metrics, on a thread of its own
+//!                                 └──Report───> the source: what there is to tell about objects
 //! ```
 //! Everything is pinned: the agent's end, by whatever signal, changes nothing for traffic. The next agent goes on with
 //! the same maps and puts its programs into the same links.
