@@ -142,14 +142,14 @@ pub(super) struct Keeper {
     pub(super) refused: Option<String>,
     /// The same of the source.
     pub(super) trouble: Option<String>,
+    /// The same of the kernel's maps, which did not take all.
+    pub(super) incomplete: Option<String>,
     /// Objects have changed, and what follows is not in force yet.
     pub(super) pending: bool,
     /// The source was not told what there is to tell about the newest objects.
     pub(super) unreported: bool,
     /// Until then the objects are let be: of all time, this takes half at most.
     pub(super) rest: Instant,
-    /// The same of the kernel's maps, which did not take all.
-    pub(super) incomplete: Option<String>,
     /// What is in force above all pods.
     pub(super) guard: Guard,
     /// For metrics.
