@@ -12,6 +12,10 @@ use super::{
 /// Label of an EndpointSlice: the service it belongs to.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
+/// Labels of Services that kube-proxy leaves alone, whatever they say.
+const UNTRANSLATED: [&str; 2] =
+    ["service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless"];
+
 /// A service.
 pub(super) fn service(root: &Field<'_>) -> Read<Service> {
     let spec = root.get("spec")?;
@@ -25,6 +29,10 @@ pub(super) fn service(root: &Field<'_>) -> Read<Service> {
     if spec.get("type")?.text()? == Some("ExternalName") {
         // Only a name: nothing is behind an address.
         (service.vips, service.selector) = Default::default();
+    }
+    if UNTRANSLATED.iter().any(|label| service.labels.contains_key(*label)) {
+        // Packets go to the very address: an external one that anybody may write here must open nothing.
+        service.vips.clear();
     }
     Ok(service)
 }

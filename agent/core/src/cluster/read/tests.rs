@@ -200,6 +200,23 @@ fn headless_and_external_name_have_no_vip() {
 }
 
 #[test]
+fn what_kube_proxy_leaves_alone_is_no_vip() {
+    let vips = |labels: &str| {
+        let text = format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: s, labels: {{{labels}}}}}\nspec: {{clusterIP: 10.96.0.7, externalIPs: \
+             [192.0.2.7], ports: [{{port: 443}}]}}\n"
+        );
+        match one(&text) {
+            Body::Service(service) => service.vips.len(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(vips("app: web"), 2);
+    assert_eq!(vips("service.kubernetes.io/service-proxy-name: other"), 0);
+    assert_eq!(vips("service.kubernetes.io/headless: ''"), 0);
+}
+
+#[test]
 fn endpoint_slices() {
     let text = "
 apiVersion: discovery.k8s.io/v1
