@@ -12,12 +12,14 @@
 //! the same maps and puts its programs into the same links.
 
 mod answer;
+mod explain;
 mod gather;
 mod keeper;
 mod known;
 #[doc(hidden)]
 pub mod measure;
 mod objects;
+mod offline;
 mod pods;
 mod publish;
 mod records;
@@ -53,6 +55,7 @@ use publish::Recorder;
 use start::Ground;
 
 pub use objects::Checked;
+pub use offline::Offline;
 
 /// Runs until a signal ends it.
 pub fn run(args: &AgentArgs) -> Result<u8, Refusal> {

@@ -18,6 +18,7 @@ use egret_common::ids::EndpointId;
 use egret_common::net::{Addr, Direction, proto};
 use egret_core::compile::CompileError;
 use egret_core::desired::MapOp;
+use egret_core::dns::journal::{Answered, Asked as Query, Journal};
 use egret_core::dns::parse::{Answer, ParseError, Question, parse_answer, parse_query};
 use egret_core::dns::tcp::Reassembly;
 use egret_core::names::Name;
@@ -61,6 +62,7 @@ pub struct Learner {
     streams: Reassembly<Flow>,
     datagrams: Reassembly<Flow>,
     asked: Asked,
+    journal: Journal,
     refused: BTreeMap<u64, Refused>,
     refused_texts: BTreeSet<String>,
     allowed: BTreeSet<Name>,
@@ -79,6 +81,7 @@ impl Learner {
             streams: Reassembly::new(STREAMS),
             datagrams: Reassembly::new(STREAMS),
             asked: Asked::default(),
+            journal: Journal::default(),
             refused: BTreeMap::new(),
             refused_texts: BTreeSet::new(),
             allowed: BTreeSet::new(),
@@ -148,6 +151,17 @@ impl Learner {
         &mut self.state
     }
 
+    /// Who asked for what, and what came of it.
+    #[must_use]
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// These workloads are gone.
+    pub fn forget(&mut self, endpoints: &[EndpointId]) {
+        self.journal.forget(endpoints);
+    }
+
     /// The refused query with this hash.
     #[must_use]
     pub fn refused(&self, hash: u64) -> Option<&Refused> {
@@ -192,6 +206,11 @@ impl Learner {
         let Ok(query) = parse_query(payload) else { return Ok(Effects::default()) };
         self.asked.put(Flow::of(event), query.id, &query.question);
         let Question { text, name, .. } = query.question;
+        if let Some(name) = &name {
+            let (resolver, refused) =
+                (socket(event.remote, event.remote_port), event.flags & DNS_REFUSED != 0);
+            self.journal.ask(event.endpoint, name, Query { time: event.time, resolver, refused });
+        }
         if event.flags & DNS_REFUSED != 0 {
             if self.refused.len() < NAMES {
                 self.refused_texts.insert(text.clone());
@@ -229,6 +248,15 @@ impl Learner {
             return Ok(());
         }
         self.told.learn(&answer, event.time);
+        if let Some(name) = &answer.question.name {
+            let answered = Answered {
+                time: event.time,
+                resolver: socket(event.remote, event.remote_port),
+                rcode: answer.rcode,
+                addresses: answer.addresses.len(),
+            };
+            self.journal.answer(event.endpoint, name, answer.question.qtype, answered);
+        }
         let learned = event.flags & DNS_LEARNED != 0;
         let kernel = KernelDid { learned, class: event.class };
         let lesson = self.state.see_answer(event.endpoint, &answer, kernel, ticks(event.time))?;

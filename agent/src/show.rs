@@ -1,6 +1,7 @@
 //! What the agent tells, printed: tables with the columns that users of Cilium know, or JSON.
 
 mod check;
+mod explain;
 mod table;
 
 use std::io::Write;
@@ -65,6 +66,7 @@ pub fn policy(command: &PolicyCommand) -> Result<u8, Refusal> {
     match command {
         PolicyCommand::Get(view) => show(view, &Request::Policies, policies_text).map(|_| 0),
         PolicyCommand::Check(args) => check::check(args),
+        PolicyCommand::Explain(args) => explain::explain(args),
     }
 }
 

@@ -251,7 +251,7 @@ fn established<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work, slot: 
 /// In `egret run` the host's own addresses are as open as loopback: the same servers listen there. A pod's node may
 /// always begin a flow to it: no policy can take away the probes.
 #[inline(always)]
-fn opens_host<S: Tables>(state: &S, endpoint: &Endpoint, remote: &Addr, direction: Direction) -> bool {
+pub fn opens_host<S: Tables>(state: &S, endpoint: &Endpoint, remote: &Addr, direction: Direction) -> bool {
     let probe = endpoint.flags & ENDPOINT_POD != 0 && matches!(direction, Direction::Ingress);
     let opens = endpoint.flags & ENDPOINT_LOOPBACK != 0 || probe;
     opens && state.identity(remote) == Some(identity::HOST)

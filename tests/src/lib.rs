@@ -37,6 +37,7 @@ pub mod policy;
 pub mod probe;
 pub mod report;
 pub mod residue;
+pub mod runbook;
 pub mod scrape;
 pub mod servers;
 pub mod tables;

@@ -142,6 +142,39 @@ impl Cluster {
         all
     }
 
+    /// A pod's object.
+    #[must_use]
+    pub fn pod(&self, namespace: &str, name: &str) -> Option<&Pod> {
+        self.pods.get(&Key::new(Kind::Pod, namespace, name)).map(|stored| &stored.pod)
+    }
+
+    /// Every pod of this name, whatever its namespace.
+    pub fn pods_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Key> {
+        self.pods.keys().filter(move |key| key.name == name)
+    }
+
+    /// Live pods on the network of the node that has this address.
+    pub fn host_pods_at(&self, address: IpAddr) -> impl Iterator<Item = &Key> {
+        let there = move |stored: &Stored| {
+            stored.is_live() && stored.pod.host_network && stored.pod.ips.contains(&address)
+        };
+        self.pods.iter().filter(move |(_, stored)| there(stored)).map(|(key, _)| key)
+    }
+
+    /// The virtual addresses of a Service.
+    pub fn vips_of(&self, namespace: &str, name: &str) -> impl Iterator<Item = IpAddr> + use<'_> {
+        let service = self.services.get(&Key::new(Kind::Service, namespace, name));
+        service.into_iter().flat_map(|service| service.vips.iter().copied())
+    }
+
+    /// Takes all pods for pods of this node: for questions about files, where nobody asks which node it is.
+    pub fn bind_all(&mut self, node: &str) {
+        let pods: Vec<(Key, Pod)> = self.pods.iter().map(|(key, s)| (key.clone(), s.pod.clone())).collect();
+        for (key, pod) in pods {
+            self.put(key, Body::Pod(Pod { node: Some(node.to_owned()), ..pod }));
+        }
+    }
+
     /// A node's object.
     #[must_use]
     pub fn node(&self, name: &str) -> Option<&Node> {

@@ -3,6 +3,7 @@
 //! Owns: the slow path behind the kernel's scanner. Must not know: policies, sockets, clocks.
 
 pub mod cache;
+pub mod journal;
 pub mod lifetime;
 pub mod parse;
 pub mod tcp;

@@ -30,7 +30,8 @@
 //! | [`compile`] | rule sets, name classes, CIDR classes, and the [`compile::Book`] of their numbers |
 //! | [`desired`] | content of the maps, diff, and [`desired::View`], through which `decide` reads it |
 //! | [`eval`] | the oracle: what the text of the policies says, read slowly |
-//! | [`dns`] | full parser, TCP reassembly, cache per workload, lifetimes |
+//! | [`dns`] | full parser, TCP reassembly, cache per workload, journal of look-ups, lifetimes |
+//! | [`explain`] | why a connection passes or not, link by link, with cause and remedy |
 //! | [`flow`] | flows in the words of Hubble's API: the ring, selection, filters |
 //! | [`state`] | the one owner of all of it |
 //!
@@ -51,6 +52,7 @@ pub mod compile;
 pub mod desired;
 pub mod dns;
 pub mod eval;
+pub mod explain;
 pub mod flow;
 pub mod identity;
 pub mod labels;

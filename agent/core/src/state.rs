@@ -120,6 +120,12 @@ impl State {
         members.filter(|member| member.role != Role::Cluster).map(|member| &member.pattern)
     }
 
+    /// The class of a name; 0: no policy speaks of it, or no name of its class was seen yet.
+    #[must_use]
+    pub fn class(&self, name: &Name) -> ClassId {
+        self.book.names().get(&self.compiled.index.classify(name)).unwrap_or(0)
+    }
+
     /// What a workload was told so far.
     #[must_use]
     pub fn cache(&self, endpoint: EndpointId) -> Option<&Cache> {

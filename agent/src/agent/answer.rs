@@ -47,6 +47,7 @@ impl Keeper {
             Request::Identities => value(self.identities()),
             Request::Names { endpoint, pattern } => self.names(*endpoint, pattern.as_deref()),
             Request::Policies => value(self.policies()),
+            Request::Explain { from, to } => self.explain(from, to),
             Request::Maps { map } => self.maps(map.as_deref()),
         }
     }

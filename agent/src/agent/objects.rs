@@ -24,7 +24,7 @@ use egret_core::state::Wiring;
 use egret_core::tuning::{Lifetimes, Tuning};
 
 use super::keeper::{OwnPod, Setting};
-use super::registry::{Entry, Registry};
+use super::registry::Registry;
 use crate::api;
 use crate::source::folder::Texts;
 
@@ -137,7 +137,7 @@ impl Objects {
     }
 
     /// Whether some object is bad.
-    fn has_errors(&self) -> bool {
+    pub(super) fn has_errors(&self) -> bool {
         let bad = |(_, d): &(String, Diagnostic)| d.severity == Severity::Error;
         !self.unreadable.is_empty() || self.source.diagnostics().iter().any(bad)
     }
@@ -201,6 +201,25 @@ impl Objects {
         self.cluster.pod_at(address)
     }
 
+    /// What there is, to look things up.
+    pub(super) fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Files as if all of their pods were on one node.
+    pub(super) fn on_one_node(files: BTreeMap<PathBuf, String>, node: &str) -> Self {
+        let mut objects = Self::of_files(files);
+        objects.cluster.bind_all(node);
+        objects
+    }
+
+    fn of_files(files: BTreeMap<PathBuf, String>) -> Self {
+        let mut objects = Self::default();
+        let files = files.into_iter().map(|(path, text)| (path, text.into())).collect();
+        objects.read(&Texts { files, errors: BTreeMap::new() });
+        objects
+    }
+
     /// The labels of a node.
     pub(super) fn node_labels(&self, name: &str) -> Option<&Labels> {
         self.cluster.node(name).map(|node| &node.labels)
@@ -239,6 +258,11 @@ impl Picture {
         self
     }
 
+    /// Whether nothing is enforced on the pod, since this process runs in it.
+    pub(super) fn spares(&self, pod: &str) -> bool {
+        self.spared.as_deref() == Some(pod)
+    }
+
     /// The identity of an address of the cluster.
     pub(super) fn identity(&self, address: IpAddr) -> Option<u32> {
         self.resolved.world_identities.get(&address).copied()
@@ -251,10 +275,20 @@ impl Picture {
 
     /// What all endpoints share.
     pub(super) fn world(&self, setting: &Setting) -> World {
+        self.world_of(&setting.trusted, &setting.search, &setting.cluster_domain)
+    }
+
+    /// The same, with these resolvers trusted beside the cluster's, and the search domains of this host.
+    pub(super) fn world_of(
+        &self,
+        trusted: &BTreeSet<SocketAddr>,
+        search: &[Name],
+        cluster_domain: &Name,
+    ) -> World {
         World {
-            search: self.search(setting),
-            cluster_domain: Some(setting.cluster_domain.clone()),
-            resolvers: self.resolvers(&setting.trusted),
+            search: self.search(search, cluster_domain),
+            cluster_domain: Some(cluster_domain.clone()),
+            resolvers: self.resolvers(trusted),
             identities: self.resolved.world_identities.clone(),
             peers: self.resolved.peers.clone(),
             names_ask: NamesAsk::No,
@@ -263,12 +297,12 @@ impl Picture {
     }
 
     /// The domains that resolvers of pods append to names. Of pods without a rule that speaks of names nobody asks.
-    fn search(&self, setting: &Setting) -> Vec<Name> {
+    fn search(&self, of_host: &[Name], cluster_domain: &Name) -> Vec<Name> {
         let named = |rule: &Rule| rule.dns.is_some() || matches!(rule.peers, Peers::Names(_));
         let asks = |pod: &&LocalPod| pod.policies.rules().any(named);
         let pods = self.resolved.local.iter().filter(asks);
-        let of_pods: BTreeSet<Name> = pods.flat_map(|pod| pod.search(&setting.cluster_domain)).collect();
-        let of_host = setting.search.iter().filter(|name| !of_pods.contains(*name)).cloned();
+        let of_pods: BTreeSet<Name> = pods.flat_map(|pod| pod.search(cluster_domain)).collect();
+        let of_host = of_host.iter().filter(|name| !of_pods.contains(*name)).cloned();
         of_host.chain(of_pods.iter().cloned()).collect()
     }
 
@@ -279,11 +313,13 @@ impl Picture {
 
     /// What goes into the maps as it is: whose the addresses of these pods are, and the Services.
     pub(super) fn wiring(&self, registry: &Registry) -> Wiring {
-        let owned = |entry: &Entry| {
-            let id = entry.id;
-            entry.pod.ips.iter().map(move |ip| (addr(*ip), id)).collect::<Vec<_>>()
-        };
-        Wiring { addresses: registry.iter().flat_map(owned).collect(), services: self.services() }
+        self.wiring_of(registry.iter().map(|entry| (entry.id, &entry.pod)))
+    }
+
+    /// The same for some pods by number.
+    pub(super) fn wiring_of<'a>(&self, pods: impl Iterator<Item = (EndpointId, &'a Local)>) -> Wiring {
+        let owned = |(id, pod): (EndpointId, &'a Local)| pod.ips.iter().map(move |ip| (addr(*ip), id));
+        Wiring { addresses: pods.flat_map(owned).collect(), services: self.services() }
     }
 
     /// Services as the maps hold them.
@@ -349,9 +385,7 @@ impl Checked {
     /// Reads the files.
     #[must_use]
     pub fn new(files: BTreeMap<PathBuf, String>) -> Self {
-        let mut objects = Objects::default();
-        let files = files.into_iter().map(|(path, text)| (path, text.into())).collect();
-        objects.read(&Texts { files, errors: BTreeMap::new() });
+        let mut objects = Objects::of_files(files);
         let picture = objects.picture("", &BTreeMap::new());
         let policies = objects.policies().map(|policy| objects.describe(policy)).collect();
         let diagnostics = objects.diagnostics(&picture).to_vec();

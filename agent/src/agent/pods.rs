@@ -236,6 +236,7 @@ impl Keeper {
         let ids: Vec<EndpointId> = gone.iter().filter_map(|gone| gone.id).collect();
         if !ids.is_empty() {
             self.datapath.purge(&|id| ids.contains(&id), &ids);
+            self.learner.forget(&ids);
         }
     }
 

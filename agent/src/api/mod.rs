@@ -38,6 +38,13 @@ pub enum Request {
     },
     /// [`Policies`].
     Policies,
+    /// [`Explanation`].
+    Explain {
+        /// Who begins the connection, as `egret policy explain --from` takes it.
+        from: String,
+        /// To whom, as `--to` takes it.
+        to: String,
+    },
     /// A list of [`Map`].
     Maps {
         /// Only this one.
@@ -208,6 +215,55 @@ pub struct Policy {
     pub rules: Vec<String>,
     /// Pods that it selects, of those that are known.
     pub selects: Vec<String>,
+}
+
+/// Why a connection passes or does not.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// Counts changes of these fields that are more than additions.
+    pub version: u32,
+    /// Who begins it.
+    pub from: String,
+    /// To whom.
+    pub to: String,
+    /// `443/tcp`.
+    pub port: String,
+    /// Where the port comes from if none was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port_from: Option<String>,
+    /// `allowed`, `audited` (it passes, since nothing is held back), `denied` or `unknown`.
+    pub verdict: String,
+    /// Name of the drop reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What decides.
+    pub cause: Cause,
+    /// What to do about it.
+    pub remedy: String,
+    /// What was looked at, in order.
+    pub links: Vec<Link>,
+}
+
+/// What decides about a connection.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cause {
+    /// A word that does not change: `dns-forgotten`.
+    pub code: String,
+    /// A sentence.
+    pub text: String,
+}
+
+/// One link of the chain from a workload to a verdict.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// `egress` at the one end, `ingress` at the other.
+    pub direction: String,
+    /// `endpoint`, `policies`, `resolver`, `query`, `answer`, `rules`, `flows`, `maps` or `agent`.
+    pub link: String,
+    /// `ok`, `broken` or `unknown`.
+    pub state: String,
+    /// What was found.
+    pub evidence: Vec<String>,
 }
 
 /// A map with its entries.

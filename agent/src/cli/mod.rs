@@ -17,7 +17,7 @@ pub use names::NamesArgs;
 pub use run::{OnDeny, Output, ReportFormat, RunArgs};
 pub use show::{
     BpfCommand, BpfDump, CacheCommand, EndpointCommand, Format, FqdnCommand, Get, IdentityCommand,
-    PolicyCheck, PolicyCommand, Probe, StatusArgs, View,
+    PolicyCheck, PolicyCommand, PolicyExplain, Probe, StatusArgs, View,
 };
 
 use crate::exit;

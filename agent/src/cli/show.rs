@@ -104,6 +104,53 @@ pub enum PolicyCommand {
     Get(View),
     /// Read policy files without an agent: what each selects, every warning; 65 if an object is bad
     Check(PolicyCheck),
+    /// Why a connection passes or does not: every link of the chain, with the evidence, the cause and the remedy
+    #[command(after_help = EXPLAIN_NOTES)]
+    Explain(PolicyExplain),
+}
+
+const EXPLAIN_NOTES: &str = "\
+The agent of the node on which FROM or TO runs is asked, and judges by the kernel's own maps. With --policies and --pods files
+are judged instead, without an agent: what is known only at run time is told as unknown.
+
+Exit codes: 0 explained, whatever the verdict (with --exit-code: 1 unless it passes); 64 usage; 65 nobody here has that name, or
+an object is bad; 66 a file cannot be read; 69 no agent answers.";
+
+/// `egret policy explain`.
+#[derive(Debug, Args)]
+pub struct PolicyExplain {
+    /// Who begins the connection: a pod (NAMESPACE/NAME), a cgroup (/PATH, as `endpoint list` shows it), the number of an
+    /// endpoint, or an address
+    #[arg(long, value_name = "POD|CGROUP|IP")]
+    pub from: String,
+    /// To whom: a name as the workload looks it up, an address, or a pod; an IPv6 address before a port in brackets. Without a
+    /// port that of the last flow counts, else 443/tcp
+    #[arg(long, value_name = "NAME|IP|POD[:PORT[/PROTO]]")]
+    pub to: String,
+    /// Without an agent: policies, and other objects, of this folder
+    #[arg(long, value_name = "DIR", requires = "pods", help_heading = "Without an agent")]
+    pub policies: Option<PathBuf>,
+    /// Without an agent: pods, namespaces, Services and nodes of this file
+    #[arg(long, value_name = "FILE", requires = "policies", help_heading = "Without an agent")]
+    pub pods: Vec<PathBuf>,
+    /// Without an agent: a resolver whose answers are learned, beside the Service kube-dns of those files
+    #[arg(
+        long,
+        value_name = "IP[:PORT]",
+        requires = "policies",
+        value_parser = super::names::parse_resolver,
+        help_heading = "Without an agent"
+    )]
+    pub trusted_resolver: Vec<std::net::SocketAddr>,
+    /// Where the agent pins
+    #[arg(long, hide = true, value_name = "DIR", default_value = super::agent::PINS)]
+    pub pins: PathBuf,
+    /// Leave with 1 unless the connection passes
+    #[arg(long)]
+    pub exit_code: bool,
+    /// Format and socket.
+    #[command(flatten)]
+    pub view: View,
 }
 
 /// `egret policy check`.

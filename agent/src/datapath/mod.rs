@@ -14,6 +14,7 @@ mod error;
 mod grant;
 mod hz;
 mod interface;
+mod live;
 mod load;
 mod pins;
 mod purge;
@@ -27,6 +28,7 @@ mod test_run;
 mod testing;
 
 pub use error::{ApplyError, AttachError, LoadError, Mismatch, RunError};
+pub use live::Live;
 pub use load::{Datapath, Options, POD};
 pub use pins::{Instance, ROOT, instances, remove};
 pub use read::{CounterRow, Lost, MapFill};

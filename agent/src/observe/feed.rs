@@ -9,6 +9,7 @@ use tokio::sync::mpsc::Sender;
 
 use super::join::{self, Common};
 use super::known::Known;
+use super::store::Store;
 use super::{clock, dns, now};
 
 /// At most one event per source and second tells of losses.
@@ -18,6 +19,7 @@ const PAUSE: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub struct Feeder {
     queue: Sender<Entry>,
+    store: Arc<Store>,
     node: Arc<NodeInfo>,
     /// Id of the next flow.
     next: u128,
@@ -28,11 +30,11 @@ pub struct Feeder {
 }
 
 impl Feeder {
-    pub(super) fn new(queue: Sender<Entry>, node: Arc<NodeInfo>) -> Self {
+    pub(super) fn new(queue: Sender<Entry>, store: Arc<Store>, node: Arc<NodeInfo>) -> Self {
         let next = u128::from(fastrand::u64(..)) << 64 | u128::from(fastrand::u64(..));
         let missed = |source| Missed { source, count: 0, first: 0, last: 0, told: 0 };
         let (missed, kernel) = (missed(LostSource::Queue), missed(LostSource::Kernel));
-        Self { queue, node, next, missed, kernel, counted: None }
+        Self { queue, store, node, next, missed, kernel, counted: None }
     }
 
     /// Records about packets.
@@ -55,6 +57,11 @@ impl Feeder {
         for (event, message) in messages {
             dns::flow(event, message, known, &common).into_iter().for_each(|flow| self.flow(flow));
         }
+    }
+
+    /// The flows that are remembered and wanted, the newest first.
+    pub fn history(&self, wanted: impl Fn(&Flow) -> bool) -> Vec<Arc<Flow>> {
+        self.store.newest(wanted)
     }
 
     /// The node's labels, as far as they are known.
@@ -127,10 +134,14 @@ impl Missed {
 mod tests {
     use super::*;
 
+    fn store() -> Arc<Store> {
+        Arc::new(Store::new(egret_core::flow::Ring::new(1).expect("a size")))
+    }
+
     #[test]
     fn a_full_queue_is_counted_and_never_waited_for() {
         let (queue, mut entries) = tokio::sync::mpsc::channel(2);
-        let mut feeder = Feeder::new(queue, Arc::default());
+        let mut feeder = Feeder::new(queue, store(), Arc::default());
         feeder.losses(5);
         assert!(entries.try_recv().is_err(), "what was lost before is nobody's loss");
         let event = join::tests::event();

@@ -80,7 +80,8 @@ pub fn start(options: &Options) -> Result<(Feeder, Server), Refusal> {
     })?;
     let (queue, entries) = mpsc::channel(QUEUE);
     let (stop, stopped) = oneshot::channel();
-    let work = Work { options: options.clone(), ring, unix, tcp, entries };
+    let store = Arc::new(Store::new(ring));
+    let work = Work { options: options.clone(), store: store.clone(), unix, tcp, entries };
     let thread = thread::Builder::new().name("hubble".into()).spawn(move || work.run(stopped));
     let thread = thread.map_err(|error| {
         Refusal::new(
@@ -91,7 +92,7 @@ pub fn start(options: &Options) -> Result<(Feeder, Server), Refusal> {
     })?;
     let node = NodeInfo { name: options.node.clone(), labels: Vec::new() };
     let server = Server { socket: options.socket.clone(), stop: Some(stop), thread: Some(thread) };
-    Ok((Feeder::new(queue, Arc::new(node)), server))
+    Ok((Feeder::new(queue, store, Arc::new(node)), server))
 }
 
 impl Drop for Server {
@@ -114,7 +115,7 @@ fn tcp(address: SocketAddr) -> Result<std::net::TcpListener, (SocketAddr, io::Er
 /// What the thread does.
 struct Work {
     options: Options,
-    ring: Ring,
+    store: Arc<Store>,
     unix: UnixListener,
     tcp: Option<std::net::TcpListener>,
     entries: mpsc::Receiver<Entry>,
@@ -140,8 +141,7 @@ impl Work {
     }
 
     async fn serve(self) -> io::Result<()> {
-        let Self { options, ring, unix, tcp, entries } = self;
-        let store = Arc::new(Store::new(ring));
+        let Self { options, store, unix, tcp, entries } = self;
         let filling = async {
             store.fill(entries).await;
             pending::<()>().await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use egret_core::flow::{Entry, Filters, Next, Query, QueryError, Reader, Ring, Tally};
+use egret_core::flow::{Entry, Filters, Flow, Next, Query, QueryError, Reader, Ring, Tally};
 use tokio::sync::{mpsc, watch};
 
 use super::now;
@@ -75,6 +75,14 @@ impl Store {
 
     pub(super) fn namespaces(&self) -> BTreeSet<String> {
         self.lock().tally.namespaces(now())
+    }
+
+    /// Flows that are wanted, the newest first. Looks at all of them: for an answer to somebody, not for a loop.
+    pub(super) fn newest(&self, wanted: impl Fn(&Flow) -> bool) -> Vec<Arc<Flow>> {
+        let inner = self.lock();
+        let numbers = (inner.ring.oldest()..inner.ring.end()).rev();
+        let flows = numbers.filter_map(|number| inner.ring.get(number)?.flow());
+        flows.filter(|flow| wanted(flow)).cloned().collect()
     }
 
     pub(super) fn read(self: &Arc<Self>, query: Query, filters: Filters) -> Result<Reading, QueryError> {

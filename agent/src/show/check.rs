@@ -29,7 +29,8 @@ pub(super) fn check(args: &PolicyCheck) -> Result<u8, Refusal> {
     Ok(if checked.bad { exit::DATA_ERROR } else { 0 })
 }
 
-fn read(path: &Path) -> Result<String, Refusal> {
+/// The text of a file.
+pub(super) fn read(path: &Path) -> Result<String, Refusal> {
     let refuse = |code, why: &dyn std::fmt::Display| {
         Refusal::new(code, format!("{}: {why}", path.display()), "give a file that can be read")
     };
