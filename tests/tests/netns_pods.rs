@@ -225,6 +225,9 @@ fn a_service_of_a_plain_host_is_held_by_its_cgroup() {
         place.run(&egret_tests::exec::Cmd::new(["timeout", "1", "bash", "-c", &line])).success()
     };
     assert!(try_port(8080) && !try_port(8081), "{}", agent.json(&["endpoint", "list"]));
+    let from = format!("/{below}");
+    let told = agent.json(&["policy", "explain", "--from", &from, "--to", "10.8.2.2:8081"]);
+    assert_eq!((&told["cause"]["code"], &told["verdict"]), (&"no-rule".into(), &"denied".into()), "{told:#}");
     // Not of the service: not held.
     let outside = world.place("h");
     let line = "exec 3<>/dev/tcp/10.8.2.2/8081";

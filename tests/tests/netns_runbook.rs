@@ -184,9 +184,7 @@ fn a_full_table_and_no_agent() {
 
 /// Fills the table of learned addresses, for a workload that there is not.
 fn fill(cluster: &Cluster) {
-    let pin = std::fs::read_dir(cluster.agent.pins()).expect("pins").filter_map(Result::ok);
-    let pin = pin.map(|version| version.path().join("GRANTS")).find(|path| path.exists()).expect("a pin");
-    let map = Map::HashMap(MapData::from_pin(pin).expect("opened"));
+    let map = Map::HashMap(MapData::from_pin(pinned(cluster, "GRANTS")).expect("opened"));
     let mut map: HashMap<_, GrantKey, Grants> = HashMap::try_from(map).expect("the table");
     let mut value = Grants::default();
     value.slots[0] = grant::pack(1 << 24 | 1, u32::MAX);
@@ -196,4 +194,137 @@ fn fill(cluster: &Cluster) {
         map.insert(key, value, 0).is_err()
     });
     assert_eq!(filled, Some(65_536));
+}
+
+fn pinned(cluster: &Cluster, map: &str) -> std::path::PathBuf {
+    let versions = std::fs::read_dir(cluster.agent.pins()).expect("pins").filter_map(Result::ok);
+    versions.map(|version| version.path().join(map)).find(|path| path.exists()).expect("a pin")
+}
+
+#[test]
+fn maps_that_are_not_as_they_shall_be_are_a_broken_link() {
+    let Some((cluster, mut session)) = started(&[], &names_of_web(&["vendor.example"])) else { return };
+    session.resolve("vendor.example").first();
+    session.tcp("192.0.2.10:80").allowed();
+    let explain =
+        |from: &str, to: &str| cluster.agent.json(&["policy", "explain", "--from", from, "--to", to]);
+    let told = explain("web", "192.0.2.10:80");
+    assert_eq!(told["cause"]["code"], "rule-allows", "{told:#}");
+    // Somebody else writes to the maps: addresses of the world become pods'.
+    let pin = pinned(&cluster, "IDENTITIES");
+    let mut map: HashMap<_, Addr, u32> =
+        HashMap::try_from(Map::HashMap(MapData::from_pin(pin).expect("opened"))).expect("the table");
+    map.insert(Addr::from_v4([192, 0, 2, 10]), 4242, 0).expect("written");
+    let told = explain("shop/web", "192.0.2.10:80");
+    assert_eq!(told["cause"]["code"], "maps-differ", "{told:#}");
+    assert!(
+        told["links"].to_string().contains("IDENTITIES") && told.to_string().contains("4242"),
+        "{told:#}"
+    );
+}
+
+#[test]
+fn ends_that_nobody_knows_are_named() {
+    let Some((cluster, _)) = started(&[], &names_of_web(&["vendor.example"])) else { return };
+    let ask = |from: &str, to: &str, more: &[&str]| {
+        cluster.agent.ask(&[&["policy", "explain", "--from", from, "--to", to], more].concat())
+    };
+    for (from, to, code, said) in [
+        ("shop/nobody", "a.example", 65, "--from: there is no pod shop/nobody"),
+        ("shop/web", "a.example:http", 64, "\"http\" is no port"),
+        ("/system.slice/none", "a.example", 65, "no endpoint is held at the cgroup"),
+        ("999", "a.example", 65, "no endpoint 999"),
+        ("192.0.2.1", "192.0.2.2", 65, "neither 192.0.2.1 nor 192.0.2.2 is a workload of n1"),
+    ] {
+        let told = ask(from, to, &[]);
+        assert!(told.code == Some(code) && told.stderr.contains(said), "{from} {to}: {told:#?}");
+    }
+    // The world asks, and a pod answers.
+    let told = cluster.agent.json(&["policy", "explain", "--from", "192.0.2.1", "--to", "shop/api:8080"]);
+    assert_eq!(
+        (told["verdict"].as_str(), &told["links"][0]["direction"]),
+        (Some("allowed"), &"ingress".into())
+    );
+    assert_eq!(ask("shop/web", "192.0.2.1", &["--exit-code"]).code, Some(1));
+    assert_eq!(ask("shop/web", "192.0.2.1", &[]).code, Some(0));
+    assert_eq!(ask("shop/job", "192.0.2.1", &["--exit-code"]).code, Some(0));
+}
+
+const PODS: &str = "\
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: shop, labels: {app: web}}
+status: {podIPs: [{ip: 10.0.0.1}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: api, namespace: shop, labels: {app: api}}
+spec: {nodeName: far}
+status: {podIPs: [{ip: 10.0.0.2}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: dns, namespace: kube-system, labels: {k8s-app: kube-dns}}
+spec: {nodeName: far}
+status: {podIPs: [{ip: 10.0.0.53}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: kube-dns, namespace: kube-system, labels: {k8s-app: kube-dns}}
+spec:
+  clusterIP: 10.96.0.10
+  selector: {k8s-app: kube-dns}
+  ports: [{name: dns, port: 53, protocol: UDP, targetPort: 5353}]
+";
+
+#[test]
+fn files_are_explained_without_an_agent() {
+    let place = egret_tests::netns::WorldBuilder::new().ns("h").build();
+    let (policies, pods) = (place.dir().join("policies"), place.dir().join("pods.yaml"));
+    std::fs::create_dir_all(policies.join("below")).expect("made");
+    let names = names_of_web(&["vendor.example", "*.parts.example"]);
+    std::fs::write(policies.join("below/web.yaml"), &names).expect("written");
+    let ingress = "  ingress:\n  - fromEndpoints: [{matchLabels: {app: job}}]\n";
+    std::fs::write(policies.join("api.yml"), policy("api", ingress)).expect("written");
+    std::fs::write(policies.join("README.md"), "not YAML: [").expect("written");
+    std::fs::write(&pods, PODS).expect("written");
+    let explain = |to: &str, more: &[&str]| {
+        let (binary, policies) =
+            (egret_tests::egret::binary().display().to_string(), policies.display().to_string());
+        let pods = pods.display().to_string();
+        let fixed =
+            [&binary, "policy", "explain", "--policies", &policies, "--pods", &pods, "--from", "shop/web"];
+        place.place("h").run(&egret_tests::exec::Cmd::new([&fixed[..], &["--to", to], more].concat()))
+    };
+    for (to, verdict, cause, said) in [
+        ("vendor.example:80", "allowed", "rule-allows", "spec.egress[1].toPorts[0]"),
+        ("a.parts.example:80", "allowed", "rule-allows", "once a trusted resolver has answered"),
+        ("vendor.example", "denied", "wrong-port", "80/tcp"),
+        ("other.example:80", "denied", "query-refused", "other.example"),
+        ("192.0.2.1:80", "denied", "never-asked", "192.0.2.1"),
+        ("shop/api:8080", "denied", "no-rule", "egress of shop/web to pod shop/api"),
+        ("kube-dns.kube-system.svc.cluster.local:53/udp", "denied", "query-refused", "kube-dns"),
+        ("10.96.0.10:53/udp", "allowed", "rule-allows", "its backend 10.0.0.53 port 5353/udp"),
+    ] {
+        let told = explain(to, &["-o", "json"]);
+        let json: serde_json::Value =
+            serde_json::from_str(&told.stdout).unwrap_or_else(|error| panic!("{to}: {error}: {told:#?}"));
+        assert_eq!(
+            (&json["verdict"], &json["cause"]["code"]),
+            (&verdict.into(), &cause.into()),
+            "{to}: {json:#}"
+        );
+        assert!(json.to_string().contains(said), "{to}: {json:#}");
+    }
+    let text = explain("vendor.example:80", &[]);
+    assert!(text.success() && text.stdout.contains("Verdict   allowed"), "{text:#?}");
+    // What is bad is told; the rest is explained.
+    std::fs::write(policies.join("bad.yaml"), policy("web", "  egres: []\n")).expect("written");
+    let bad = explain("vendor.example:80", &[]);
+    assert!(
+        bad.code == Some(65) && bad.stderr.contains("spec.egres") && bad.stdout.contains("allowed"),
+        "{bad:#?}"
+    );
+    std::fs::remove_dir_all(&policies).expect("removed");
+    assert_eq!(explain("vendor.example:80", &[]).code, Some(66));
 }

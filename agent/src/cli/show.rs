@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use egret_core::explain::written::{self, WrittenError};
 
 use super::agent::SOCKET;
 
@@ -121,11 +122,11 @@ an object is bad; 66 a file cannot be read; 69 no agent answers.";
 pub struct PolicyExplain {
     /// Who begins the connection: a pod (NAMESPACE/NAME), a cgroup (/PATH, as `endpoint list` shows it), the number of an
     /// endpoint, or an address
-    #[arg(long, value_name = "POD|CGROUP|IP")]
+    #[arg(long, value_name = "POD|CGROUP|IP", value_parser = parse_from)]
     pub from: String,
     /// To whom: a name as the workload looks it up, an address, or a pod; an IPv6 address before a port in brackets. Without a
     /// port that of the last flow counts, else 443/tcp
-    #[arg(long, value_name = "NAME|IP|POD[:PORT[/PROTO]]")]
+    #[arg(long, value_name = "NAME|IP|POD[:PORT[/PROTO]]", value_parser = parse_to)]
     pub to: String,
     /// Without an agent: policies, and other objects, of this folder
     #[arg(long, value_name = "DIR", requires = "pods", help_heading = "Without an agent")]
@@ -162,6 +163,14 @@ pub struct PolicyCheck {
     /// Format
     #[arg(long, short, value_enum, default_value_t = Format::Table)]
     pub output: Format,
+}
+
+fn parse_from(text: &str) -> Result<String, WrittenError> {
+    written::from(text).map(|_| text.to_owned())
+}
+
+fn parse_to(text: &str) -> Result<String, WrittenError> {
+    written::to(text).map(|_| text.to_owned())
 }
 
 /// `egret bpf`.

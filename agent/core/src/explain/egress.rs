@@ -35,7 +35,7 @@ pub(super) fn walk<T: Tables, K: Known>(
         Some(name) => by_name(case, local, name, &remotes, links),
         None => by_address(case, local, &remotes, links),
     };
-    links.push(past::link(case, local, egress, &remotes));
+    links.extend(past::link(case, local, egress, &remotes));
     let finding = past::changed_labels(case, local, egress, &remotes)
         .filter(|_| matches!(finding.cause, Cause::NoRule | Cause::NoPolicy))
         .map_or_else(|| finding.clone(), |change| advice::relabelled(finding.clone(), change));

@@ -28,7 +28,7 @@ pub(super) fn walk<T: Tables, K: Known>(
         Some(judged) => advice::of(case, local, ingress, judged, None),
         None => advice::no_address(),
     };
-    links.push(past::link(case, local, ingress, &remotes));
+    links.extend(past::link(case, local, ingress, &remotes));
     let finding = past::changed_labels(case, local, ingress, &remotes)
         .filter(|_| matches!(finding.cause, Cause::NoRule | Cause::NoPolicy))
         .map_or_else(|| finding.clone(), |change| advice::relabelled(finding.clone(), change));

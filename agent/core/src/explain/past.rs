@@ -41,16 +41,17 @@ fn ends(flow: &Flow, direction: Direction) -> (&Side, &Side) {
     }
 }
 
-/// The last flows and the counters.
+/// The last flows and the counters; nothing where nobody was looking.
 pub(super) fn link<T: Tables, K: Known>(
     case: &Case<'_, T, K>,
     local: &Local<'_>,
     direction: Direction,
     remotes: &BTreeSet<IpAddr>,
-) -> Link {
+) -> Option<Link> {
+    case.flows?;
     let flows = between(case, local, direction, remotes);
     let mut evidence = lines(&flows, direction, case.now.wall);
-    if flows.is_empty() && case.flows.is_some() {
+    if flows.is_empty() {
         evidence.push("none is remembered".into());
     }
     let dropped = local.counters.iter().filter(|(of, reason, _)| *of == direction && reason.is_some());
@@ -69,7 +70,7 @@ pub(super) fn link<T: Tables, K: Known>(
         Some(Verdict::Dropped) => LinkState::Broken,
         Some(_) => LinkState::Ok,
     };
-    Link { direction, name: "flows", state, evidence }
+    Some(Link { direction, name: "flows", state, evidence })
 }
 
 /// What happened, the newest first; what happened several times stands once.
