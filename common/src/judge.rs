@@ -9,7 +9,7 @@ use crate::decide::{Decision, Question, Tables, What, decide, decide_what, set_o
 use crate::ids::identity;
 use crate::maps::{
     COOKIE_DNS, ENDPOINT_AUDIT, ENDPOINT_DNS_PORTS, ENDPOINT_KEEP, ENDPOINT_LOOPBACK, ENDPOINT_POD, Endpoint,
-    FLOW_DNS, FLOW_TRUSTED, FlowKey, FlowValue, FragmentKey, FragmentPorts,
+    FLOW_DNS, FLOW_TRUSTED, FlowEntry, FlowKey, FlowValue, FragmentKey, FragmentPorts, Traffic,
 };
 use crate::net::{Addr, Direction, proto};
 use crate::packet::{self, FRAGMENT_FIRST, FRAGMENT_LATER, Packet, Parsed};
@@ -22,6 +22,8 @@ pub trait FlowSlot {
     fn read(&self) -> FlowValue;
     /// Writes the value.
     fn write(&self, value: &FlowValue);
+    /// Counts a packet that passes; `forward`: it goes in the direction of the first one.
+    fn count(&self, forward: bool, bytes: u32);
 }
 
 /// The state that a judgement reads and writes beside [`Tables`].
@@ -32,7 +34,7 @@ pub trait State: Tables {
     /// The flow's slot, if there is one.
     fn flow(&self, key: &FlowKey) -> Option<Self::Flow>;
     /// Adds or replaces a flow; false when the table takes none.
-    fn insert_flow(&self, key: &FlowKey, value: &FlowValue) -> bool;
+    fn insert_flow(&self, key: &FlowKey, entry: &FlowEntry) -> bool;
     /// Ports of a datagram's first fragment.
     fn fragment(&self, key: &FragmentKey) -> Option<FragmentPorts>;
     /// Remembers the ports of a first fragment.
@@ -228,8 +230,11 @@ fn established<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work, slot: 
     }
     let origin = origin_of(&flow);
     let current = is_valid(endpoint, &flow, work.parsed.proto);
-    if current && renew(&mut flow, now, forward, work.parsed.tcp_flags) {
-        slot.write(&flow);
+    if current {
+        if renew(&mut flow, now, forward, work.parsed.tcp_flags) {
+            slot.write(&flow);
+        }
+        slot.count(forward, work.parsed.bytes());
     }
     work.judgement = Judgement {
         verdict: Verdict::Forwarded as u32,
@@ -326,6 +331,7 @@ fn readmit<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) {
         flow.flags = judgement.flow_flags as u8;
         renew(&mut flow, state.jiffies(), judgement.forward != 0, work.parsed.tcp_flags);
         slot.write(&flow);
+        slot.count(judgement.forward != 0, work.parsed.bytes());
     }
 }
 
@@ -336,8 +342,9 @@ fn start<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) {
         return;
     }
     let (judgement, decision) = (&work.judgement, &work.judgement.decision);
+    let now = state.jiffies();
     let value = FlowValue {
-        last_seen: state.jiffies(),
+        last_seen: now,
         set: set_of(endpoint, work.direction).0,
         class: decision.class,
         cookie: decision.cookie,
@@ -349,7 +356,9 @@ fn start<S: State>(state: &S, endpoint: &Endpoint, work: &mut Work) {
         dns_len: 0,
         dns_passed: 0,
     };
-    if !state.insert_flow(&work.key, &value) && decision.reason == 0 {
+    let sent = work.parsed.bytes() as u64;
+    let traffic = Traffic { began: now, sent, received: 0, packets_sent: 1, packets_received: 0 };
+    if !state.insert_flow(&work.key, &FlowEntry { value, traffic }) && decision.reason == 0 {
         // Without an entry the replies could not be told from new flows.
         work.judgement = Judgement::denied(endpoint, DropReason::MapFull);
     }

@@ -24,4 +24,4 @@ pub mod work;
 
 /// Version of everything that programs and agent exchange through pinned maps. It stands in the pin path, so
 /// that an agent never adopts maps of another layout. Raise it with every change to [`maps`] or [`event`].
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;

@@ -228,6 +228,32 @@ pub struct FlowKey {
 /// Value of `FLOWS`.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FlowEntry {
+    /// What judges the flow's packets.
+    pub value: FlowValue,
+    /// What has passed. Apart from the rest: it is counted where it lies.
+    pub traffic: Traffic,
+}
+
+/// Packets of a flow that passed, and their bytes from the network header on.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Traffic {
+    /// Jiffies of the first packet.
+    pub began: u64,
+    /// Bytes in the direction of the first packet.
+    pub sent: u64,
+    /// Bytes in the other one.
+    pub received: u64,
+    /// Packets in the direction of the first packet.
+    pub packets_sent: u32,
+    /// Packets in the other one.
+    pub packets_received: u32,
+}
+
+/// State of a flow.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FlowValue {
     /// Jiffies of the last packet.
     pub last_seen: u64,
@@ -485,7 +511,7 @@ const _: () = {
     assert!(size_of::<Endpoint>() == 44 && size_of::<CidrKey>() == 20 && size_of::<SuffixClasses>() == 12);
     assert!(size_of::<GrantKey>() == 24 && size_of::<Grants>() == 64 && size_of::<RuleKey>() == 12);
     assert!(size_of::<PortRule>() == 20 && size_of::<RuleChunk>() == 224);
-    assert!(size_of::<FlowKey>() == 48 && size_of::<FlowValue>() == 32 && size_of::<ResolverKey>() == 24);
+    assert!(size_of::<FlowKey>() == 48 && size_of::<FlowEntry>() == 64 && size_of::<ResolverKey>() == 24);
     assert!(
         size_of::<FragmentKey>() == 40 && size_of::<QueryKey>() == 64 && size_of::<EndpointState>() == 32
     );
@@ -518,6 +544,7 @@ mod pod {
         PortRule,
         RuleChunk,
         FlowKey,
+        FlowEntry,
         FlowValue,
         ResolverKey,
         ServiceKey,

@@ -121,6 +121,13 @@ impl Parsed {
         (self.l4 as u32 + header, self.l4_len.saturating_sub(header))
     }
 
+    /// Bytes from the network header to the end of the IP payload.
+    #[inline(always)]
+    #[must_use]
+    pub fn bytes(&self) -> u32 {
+        (self.l4 as u32).wrapping_add(self.l4_len)
+    }
+
     /// ICMP echo request or reply, of either version.
     #[inline(always)]
     #[must_use]

@@ -59,8 +59,18 @@ pub fn count(endpoint: u32, direction: Direction, reason: u8, bytes: u32) -> boo
     true
 }
 
+/// Adds to a field of a map value.
 #[inline(always)]
-fn add(to: *mut u64, by: u64) {
+pub fn add_word(to: *mut u32, by: u32) {
+    // SAFETY: a field of a map value.
+    unsafe {
+        core::intrinsics::atomic_xadd::<u32, u32, { core::intrinsics::AtomicOrdering::Relaxed }>(to, by);
+    }
+}
+
+/// Adds to a field of a map value.
+#[inline(always)]
+pub fn add(to: *mut u64, by: u64) {
     // SAFETY: a field of a map value.
     unsafe {
         core::intrinsics::atomic_xadd::<u64, u64, { core::intrinsics::AtomicOrdering::Relaxed }>(to, by);

@@ -57,7 +57,7 @@ pub static GRANTS: HashMap<maps::GrantKey, maps::Grants, 65536> = HashMap::new()
 pub static RULES: HashMap<maps::RuleKey, maps::RuleChunk, 131072> = HashMap::new();
 /// Flow -> state `[kernel]`.
 #[btf_map]
-pub static FLOWS: LruHashMap<maps::FlowKey, maps::FlowValue, 131072> = LruHashMap::new();
+pub static FLOWS: LruHashMap<maps::FlowKey, maps::FlowEntry, 131072> = LruHashMap::new();
 /// First fragment -> ports `[kernel]`.
 #[btf_map]
 pub static FRAGMENTS: LruHashMap<maps::FragmentKey, maps::FragmentPorts, 4096> = LruHashMap::new();

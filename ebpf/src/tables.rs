@@ -10,13 +10,13 @@ use egret_common::{
     grant::{self, GrantTime},
     judge::{FlowSlot, State},
     maps::{
-        Backends, CONFIG_SERVICES, CidrKey, FlowKey, FlowValue, FragmentKey, FragmentPorts, GrantKey, Grants,
-        ResolverKey, RuleChunk, RuleKey, ServiceKey, SuffixClasses,
+        Backends, CONFIG_SERVICES, CidrKey, FlowEntry, FlowKey, FlowValue, FragmentKey, FragmentPorts,
+        GrantKey, Grants, ResolverKey, RuleChunk, RuleKey, ServiceKey, SuffixClasses,
     },
     net::Addr,
 };
 
-use crate::{maps, scan};
+use crate::{emit, maps, scan};
 
 /// All maps. Zero-sized: passing it costs nothing.
 pub struct Maps;
@@ -96,20 +96,34 @@ impl Tables for Maps {
 }
 
 /// An entry of `FLOWS`.
-pub struct FlowRef(*mut FlowValue);
+pub struct FlowRef(*mut FlowEntry);
 
 impl FlowSlot for FlowRef {
     #[inline(always)]
     fn read(&self) -> FlowValue {
         // SAFETY: a map value; LRU entries are not reused within this program's RCU section in a way that matters:
         // a recycled entry gives the state of another flow to one packet at worst.
-        unsafe { *self.0 }
+        unsafe { (*self.0).value }
     }
 
     #[inline(always)]
     fn write(&self, value: &FlowValue) {
         // SAFETY: as above.
-        unsafe { *self.0 = *value }
+        unsafe { (*self.0).value = *value }
+    }
+
+    #[inline(always)]
+    fn count(&self, forward: bool, bytes: u32) {
+        // SAFETY: fields of a map value.
+        unsafe {
+            let traffic = &raw mut (*self.0).traffic;
+            let (total, packets) = match forward {
+                true => (&raw mut (*traffic).sent, &raw mut (*traffic).packets_sent),
+                false => (&raw mut (*traffic).received, &raw mut (*traffic).packets_received),
+            };
+            emit::add(total, bytes as u64);
+            emit::add_word(packets, 1);
+        }
     }
 }
 
@@ -122,8 +136,8 @@ impl State for Maps {
     }
 
     #[inline(always)]
-    fn insert_flow(&self, key: &FlowKey, value: &FlowValue) -> bool {
-        maps::FLOWS.insert(key, value, 0).is_ok()
+    fn insert_flow(&self, key: &FlowKey, entry: &FlowEntry) -> bool {
+        maps::FLOWS.insert(key, entry, 0).is_ok()
     }
 
     #[inline(always)]

@@ -17,8 +17,8 @@ use egret_common::{
     judge::{self, FlowSlot, State, Work},
     maps::{
         Backends, CONFIG_EVENTS, DestinationKey, ENDPOINT_REJECT, ENDPOINT_REPORT, Endpoint, FLOW_DNS,
-        FlowKey, FlowValue, FragmentKey, FragmentPorts, GrantKey, Grants, QueryKey, RuleChunk, RuleKey,
-        ServiceKey,
+        FlowEntry, FlowKey, FlowValue, FragmentKey, FragmentPorts, GrantKey, Grants, QueryKey, RuleChunk,
+        RuleKey, ServiceKey,
     },
     net::{Addr, Direction, proto},
     packet::{Bytes, Packet},
@@ -59,7 +59,7 @@ pub struct Model {
     /// Entries that `GRANTS` takes.
     pub grants_capacity: usize,
     /// `FLOWS`.
-    pub flows: RefCell<HashMap<FlowKey, Rc<Cell<FlowValue>>>>,
+    pub flows: RefCell<HashMap<FlowKey, Rc<Cell<FlowEntry>>>>,
     /// `FRAGMENTS`.
     pub fragments: RefCell<HashMap<FragmentKey, FragmentPorts>>,
     /// `DNS_QUERIES`.
@@ -272,15 +272,27 @@ impl Tables for Model {
 
 /// An entry of the flow table.
 #[derive(Debug)]
-pub struct Slot(Rc<Cell<FlowValue>>);
+pub struct Slot(Rc<Cell<FlowEntry>>);
 
 impl FlowSlot for Slot {
     fn read(&self) -> FlowValue {
-        self.0.get()
+        self.0.get().value
     }
 
     fn write(&self, value: &FlowValue) {
-        self.0.set(*value);
+        self.0.set(FlowEntry { value: *value, ..self.0.get() });
+    }
+
+    fn count(&self, forward: bool, bytes: u32) {
+        let mut entry = self.0.get();
+        let traffic = &mut entry.traffic;
+        let (total, packets) = match forward {
+            true => (&mut traffic.sent, &mut traffic.packets_sent),
+            false => (&mut traffic.received, &mut traffic.packets_received),
+        };
+        *total += u64::from(bytes);
+        *packets += 1;
+        self.0.set(entry);
     }
 }
 
@@ -291,8 +303,8 @@ impl State for Model {
         self.flows.borrow().get(key).cloned().map(Slot)
     }
 
-    fn insert_flow(&self, key: &FlowKey, value: &FlowValue) -> bool {
-        self.flows.borrow_mut().insert(*key, Rc::new(Cell::new(*value)));
+    fn insert_flow(&self, key: &FlowKey, entry: &FlowEntry) -> bool {
+        self.flows.borrow_mut().insert(*key, Rc::new(Cell::new(*entry)));
         true
     }
 

@@ -5,7 +5,7 @@ use aya::maps::{Array, HashMap, MapData, PerCpuArray, PerCpuValues};
 use egret_common::{
     ids::EndpointId,
     maps::{
-        Counter, Destination, DestinationKey, EndpointState, FlowKey, FlowValue, GrantKey, Grants, QueryKey,
+        Counter, Destination, DestinationKey, EndpointState, FlowEntry, FlowKey, GrantKey, Grants, QueryKey,
         counter_index,
     },
     net::Direction,
@@ -20,7 +20,7 @@ impl Datapath {
     pub fn purge(&mut self, gone: &dyn Fn(EndpointId) -> bool, ids: &[EndpointId]) {
         let sizes = self.sizes;
         self.remove::<GrantKey, Grants>("GRANTS", sizes.grants, |key| gone(key.endpoint));
-        self.remove::<FlowKey, FlowValue>("FLOWS", sizes.flows, |key| gone(key.endpoint));
+        self.remove::<FlowKey, FlowEntry>("FLOWS", sizes.flows, |key| gone(key.endpoint));
         self.remove::<QueryKey, u64>("DNS_QUERIES", sizes.queries, |key| gone(key.flow.endpoint));
         self.remove::<DestinationKey, Destination>("DESTINATIONS", sizes.destinations, |key| {
             gone(key.endpoint)

@@ -5,7 +5,7 @@ use std::{collections::HashMap as Table, hash::Hash, os::fd::AsFd};
 use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, PerCpuArray};
 use egret_common::{
     maps::{
-        Counter, Destination, DestinationKey, EndpointState, FlowKey, FlowValue, GrantKey, Grants,
+        Counter, Destination, DestinationKey, EndpointState, FlowEntry, FlowKey, FlowValue, GrantKey, Grants,
         counter_index,
     },
     net::Direction,
@@ -59,6 +59,11 @@ impl Datapath {
 
     /// Every entry of `FLOWS`, dead ones included.
     pub fn flows(&self) -> Vec<(FlowKey, FlowValue)> {
+        self.flow_entries().into_iter().map(|(key, entry)| (key, entry.value)).collect()
+    }
+
+    /// The same, with what has passed.
+    pub fn flow_entries(&self) -> Vec<(FlowKey, FlowEntry)> {
         self.entries("FLOWS", self.sizes.flows)
     }
 
@@ -172,7 +177,7 @@ fn count(map: &Map, name: &'static str, capacity: u32) -> Option<usize> {
         "NAME_SUFFIX" => keys!(LpmTrie, [u8; 256], SuffixClasses),
         "GRANTS" => keys!(HashMap, GrantKey, Grants),
         "RULES" => keys!(HashMap, RuleKey, RuleChunk),
-        "FLOWS" => keys!(HashMap, FlowKey, FlowValue),
+        "FLOWS" => keys!(HashMap, FlowKey, FlowEntry),
         "FRAGMENTS" => keys!(HashMap, FragmentKey, FragmentPorts),
         "DNS_QUERIES" => keys!(HashMap, QueryKey, u64),
         "DESTINATIONS" => keys!(HashMap, DestinationKey, Destination),

@@ -1,7 +1,7 @@
 //! What only tests do with the maps: emptying them, and aging flows and grants.
 
 use aya::maps::{HashMap, Map, MapData, MapError};
-use egret_common::maps::{FlowKey, FlowValue, GrantKey, Grants};
+use egret_common::maps::{FlowEntry, FlowKey, FlowValue, GrantKey, Grants};
 
 use super::Datapath;
 
@@ -12,7 +12,7 @@ impl Datapath {
         let map = self.ebpf.map_mut(name).expect("a map");
         match name {
             "GRANTS" => empty::<24, 64>(map),
-            "FLOWS" => empty::<48, 32>(map),
+            "FLOWS" => empty::<48, 64>(map),
             "FRAGMENTS" => empty::<40, 4>(map),
             "DNS_QUERIES" => empty::<64, 8>(map),
             "DESTINATIONS" => empty::<40, 56>(map),
@@ -28,12 +28,13 @@ impl Datapath {
         grants.insert(key, value, 0).expect("taken");
     }
 
-    /// Writes a flow. Panics on failure.
+    /// Writes a flow of which nothing was counted. Panics on failure.
     #[doc(hidden)]
     pub fn put_flow(&mut self, key: &FlowKey, value: &FlowValue) {
+        let entry = FlowEntry { value: *value, ..FlowEntry::default() };
         let map = self.ebpf.map_mut("FLOWS").expect("a map");
-        let mut flows = HashMap::<_, FlowKey, FlowValue>::try_from(map).expect("of this kind");
-        flows.insert(key, value, 0).expect("taken");
+        let mut flows = HashMap::<_, FlowKey, FlowEntry>::try_from(map).expect("of this kind");
+        flows.insert(key, entry, 0).expect("taken");
     }
 }
 

@@ -8,7 +8,7 @@ use aya::maps::{HashMap, Map, MapData};
 use egret::datapath::Sizes;
 use egret_common::{
     ABI_VERSION,
-    maps::{ENDPOINT_POD, FlowKey, FlowValue},
+    maps::{ENDPOINT_POD, FlowEntry, FlowKey},
     net::Addr,
 };
 use egret_core::{
@@ -169,7 +169,7 @@ pub(crate) fn dns(out: bool, local_port: u16, message: &[u8]) -> Vec<u8> {
 }
 
 /// The flow table of an arena, opened a second time: to forget flows.
-pub(crate) struct FlowTable(HashMap<MapData, FlowKey, FlowValue>);
+pub(crate) struct FlowTable(HashMap<MapData, FlowKey, FlowEntry>);
 
 impl FlowTable {
     /// By its pin.

@@ -7,7 +7,7 @@ use egret_common::{
     event::{ClockReading, DnsEvent, FlowEvent},
     grant::{self, GrantTime},
     ids::ClassId,
-    maps::{FlowKey, FlowValue, GrantKey, Grants},
+    maps::{FlowEntry, FlowKey, FlowValue, GrantKey, Grants, Traffic},
     net::{Addr, Direction},
 };
 use egret_core::desired::{Desired, MapOp, diff};
@@ -117,19 +117,23 @@ impl Pair {
 
     #[track_caller]
     fn compare_flows(&mut self, since: ClockReading, now: ClockReading) {
-        let kernel: HashMap<FlowKey, FlowValue> = self.arena.flows().into_iter().collect();
+        let kernel: HashMap<FlowKey, FlowEntry> = self.arena.flow_entries().into_iter().collect();
         let mut model = self.model.flows.borrow_mut();
         assert_eq!(kernel.len(), model.len(), "number of flows");
-        for (key, value) in kernel {
+        for (key, entry) in kernel {
+            let value = entry.value;
             let slot = model.get_mut(&key).unwrap_or_else(|| panic!("{key:?} is no flow of the model's"));
-            let timeless = FlowValue { last_seen: slot.get().last_seen, ..value };
-            assert_eq!(timeless, slot.get(), "{key:?}");
+            let known = slot.get();
+            let traffic = Traffic { began: known.traffic.began, ..entry.traffic };
+            let value = FlowValue { last_seen: known.value.last_seen, ..value };
+            assert_eq!(FlowEntry { value, traffic }, known, "{key:?}");
+            let value = entry.value;
             let renewed = (since.jiffies..=now.jiffies).contains(&value.last_seen);
             assert!(
-                renewed || value.last_seen == slot.get().last_seen,
+                renewed || value.last_seen == known.value.last_seen,
                 "{key:?}: {value:?} is of another time"
             );
-            slot.set(value);
+            slot.set(entry);
         }
     }
 
@@ -190,7 +194,10 @@ impl Pair {
     /// Writes a flow into both.
     pub fn put_flow(&mut self, key: FlowKey, value: FlowValue) {
         self.arena.put_flow(&key, &value);
-        self.model.flows.get_mut().insert(key, std::rc::Rc::new(value.into()));
+        self.model
+            .flows
+            .get_mut()
+            .insert(key, std::rc::Rc::new(FlowEntry { value, ..FlowEntry::default() }.into()));
     }
 
     /// Now, in ticks of grants.
