@@ -7,6 +7,7 @@ pub mod cli;
 pub mod connection;
 pub mod datapath;
 pub mod exit;
+pub mod flows;
 pub mod host;
 pub mod kubectl;
 pub mod learn;
