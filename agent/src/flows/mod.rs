@@ -1,19 +1,28 @@
-//! Flows from whoever serves them: a client of Hubble's API.
+//! Flows from whoever serves them: a client of Hubble's API, and `egret observe`.
 //!
 //! ```text
-//!  --server, --tls-* ──Target──> Client ──GetFlowsRequest──> an agent, or anybody else who serves the API
-//!                                  └──GetFlowsResponse──> whoever asked ──read::flow──> egret_core::flow::Flow
+//!  --server, --tls-* ──Server, Tls──> Client ──GetFlowsRequest──> an agent, or anybody else who serves the API
+//!                                       └──GetFlowsResponse──> whoever asks ──read::flow──> egret_core::flow::Flow
+//!
+//!  options ──filters, select──> request ──> Client, or a file (input) ──Keep──> print
 //! ```
-//! Owns: where a server is, how it is reached and proves who it is, and what messages mean. Must not know: the server's side
-//! ([`crate::observe`], but for the messages themselves), nor what is done with flows.
+//! Owns: where a server is, how it is reached and proves who it is, what messages mean, and how they look. Must not know: the
+//! server's side ([`crate::observe`], but for the messages themselves and their JSON).
 
 mod address;
 mod client;
+mod filters;
+mod input;
+mod observe;
+mod print;
 pub mod read;
+mod select;
 mod tls;
+mod when;
 
 pub use address::Server;
 pub use client::{Client, Flows};
+pub use observe::observe;
 pub use tls::{Tls, TlsFiles};
 
 /// Where `egret agent` serves flows.

@@ -219,4 +219,4 @@ fn policies(list: &[wire::Policy]) -> Vec<PolicyRef> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

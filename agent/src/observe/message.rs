@@ -16,7 +16,7 @@ use super::proto::observer::get_flows_response::ResponseTypes;
 const OBSERVED: &str = "kernel";
 
 /// An answer of GetFlows.
-pub(super) fn response(entry: &Entry, node: &str, mask: Option<&Mask>) -> GetFlowsResponse {
+pub(crate) fn response(entry: &Entry, node: &str, mask: Option<&Mask>) -> GetFlowsResponse {
     let (time, response) = match entry {
         Entry::Flow(seen) => {
             let flow = flow(seen);

@@ -11,6 +11,7 @@
 mod dns;
 mod feed;
 mod join;
+pub(crate) mod json;
 mod known;
 mod mask;
 pub(crate) mod message;
