@@ -128,6 +128,7 @@ fn hubble(args: &AgentArgs) -> Result<observe::Options, Refusal> {
         listen: args.hubble.hubble_listen,
         flows: args.hubble.flow_buffer,
         node: start::node_name(args)?,
+        export: args.hubble.export.options()?,
     })
 }
 

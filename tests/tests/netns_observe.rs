@@ -254,3 +254,89 @@ fn who_follows_sees_what_comes_and_how_it_ends() {
         assert!(ended.stderr.contains(" is gone: "), "{ended:#?}");
     }
 }
+
+/// A folder with room for `kilobytes`, unmounted when dropped.
+struct SmallDisk(std::path::PathBuf);
+
+impl SmallDisk {
+    fn mount(dir: std::path::PathBuf, kilobytes: u32) -> Self {
+        use nix::mount::{MsFlags, mount};
+        std::fs::create_dir_all(&dir).expect("made");
+        let size = format!("size={kilobytes}k");
+        mount(Some("tmpfs"), &dir, Some("tmpfs"), MsFlags::empty(), Some(size.as_str())).expect("mounted");
+        Self(dir)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        nix::mount::umount2(&self.0, nix::mount::MntFlags::MNT_DETACH).expect("unmounted");
+    }
+}
+
+#[test]
+fn flows_are_exported_as_they_are_observed() {
+    let file = std::env::temp_dir().join(format!("egret-export-{}.json", std::process::id()));
+    let path = file.display().to_string();
+    let deny = r#"--hubble-export-denylist={"protocol":["dns"]}"#;
+    let Some((mut cluster, mut session)) = started(&["--hubble-export-file-path", &path, deny]) else {
+        return;
+    };
+    let hubble = Hubble::connect(&cluster.agent.hubble_socket());
+    session.resolve("vendor.example").first();
+    session.tcp("192.0.2.10:80").allowed();
+    session.tcp("192.0.2.10:443").denied();
+    expect_drop(&hubble, "443");
+    let log = |port: &str| std::fs::read_to_string(&file).is_ok_and(|text| text.contains(port));
+    assert!(wait::until(wait::patient(LIMIT), || log("\"destination_port\":443").then_some(())).is_some());
+    // The last moments as well.
+    session.tcp("192.0.2.77:2001").denied();
+    let observed = observe(&cluster, "--all --not --protocol dns").expect_success().stdout.clone();
+    cluster.agent.end(Signal::SIGTERM);
+    let exported = observe(&cluster, &format!("--input-file {path}")).expect_success().stdout.clone();
+    assert!(exported.starts_with(&observed) && observed.contains(":443 "), "{observed}\n{exported}");
+    assert!(exported.contains("192.0.2.77:2001 ") && !exported.contains("dns-"), "{exported}");
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&file).expect("there").permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    let json = std::fs::read_to_string(&file).expect("text");
+    let one: Value = serde_json::from_str(json.lines().next().expect("a line")).expect("JSON");
+    assert!(one["flow"]["uuid"].is_string() && one["node_name"] == "n1" && one["time"].is_string(), "{one}");
+    std::fs::remove_file(&file).expect("removed");
+}
+
+#[test]
+fn a_full_disk_holds_up_nobody() {
+    let dir = std::env::temp_dir().join(format!("egret-small-{}", std::process::id()));
+    let Some((cluster, mut session)) =
+        started(&["--hubble-export-file-path", &dir.join("flows.json").display().to_string()])
+    else {
+        return;
+    };
+    let problems = || cluster.agent.json(&["status"])["problems"].to_string();
+    let lost = || cluster.agent.json(&["status"])["lost"]["exported-flows"].as_u64().expect("counted");
+    session.tcp("192.0.2.77:2001").denied();
+    let told = wait::until(wait::patient(LIMIT), || problems().contains("No such file").then_some(()));
+    assert!(told.is_some(), "an agent starts without it: {}", problems());
+    let disk = SmallDisk::mount(dir.clone(), 16);
+    session.tcp("192.0.2.77:2002").denied();
+    let well = wait::until(wait::patient(LIMIT), || (!problems().contains("not exported")).then_some(()));
+    assert!(well.is_some(), "it is there now: {}", problems());
+    let before = lost();
+    let many: Vec<String> = (3001..=3060).map(|port| format!("192.0.2.77:{port}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    session.datagrams(egret_tests::probe::UdpMode::SendMmsg, &many, false, b"x");
+    let told = wait::until(wait::patient(LIMIT), || problems().contains("No space left").then_some(()));
+    assert!(told.is_some() && lost() > before, "{}", problems());
+    // Names are still looked up and learned, and flows are observed.
+    session.resolve("vendor.example").first();
+    session.tcp("192.0.2.10:80").allowed();
+    expect_drop(&Hubble::connect(&cluster.agent.hubble_socket()), "3060");
+    let text = std::fs::read_to_string(dir.join("flows.json")).expect("text");
+    assert!(
+        text.ends_with('\n') && text.lines().all(|l| serde_json::from_str::<Value>(l).is_ok()),
+        "whole lines"
+    );
+    drop(disk);
+    std::fs::remove_dir(&dir).expect("removed");
+}

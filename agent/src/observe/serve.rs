@@ -6,17 +6,22 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use egret_core::flow::{Entry, NodeInfo, Ring};
+use futures_util::FutureExt;
+use futures_util::future::FusedFuture;
 use futures_util::stream::{self, Stream};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::timeout;
 use tonic::transport::server::Router;
 use tonic_health::ServingStatus;
 
+use super::export::{Export, ExportOptions, Exporter};
 use super::feed::Feeder;
 use super::observer::FromRing;
 use super::peer::OneNode;
@@ -52,6 +57,8 @@ pub struct Options {
     pub flows: usize,
     /// The node's name.
     pub node: String,
+    /// Flows are written to a file as well.
+    pub export: Option<ExportOptions>,
 }
 
 /// The thread; it ends with this.
@@ -80,18 +87,22 @@ pub fn start(options: &Options) -> Result<(Feeder, Server), Refusal> {
     })?;
     let (queue, entries) = mpsc::channel(QUEUE);
     let (stop, stopped) = oneshot::channel();
-    let work = Work { options: options.clone(), ring, unix, tcp, entries };
+    let export = options.export.clone().map(Export::start).transpose().map_err(|error| no_thread(&error))?;
+    let condition = export.as_ref().map(|export| export.condition.clone());
+    let work = Work { options: options.clone(), ring, unix, tcp, entries, export };
     let thread = thread::Builder::new().name("hubble".into()).spawn(move || work.run(stopped));
-    let thread = thread.map_err(|error| {
-        Refusal::new(
-            exit::OS_ERROR,
-            format!("cannot start a thread: {error}"),
-            "what was enforced stays enforced",
-        )
-    })?;
+    let thread = thread.map_err(|error| no_thread(&error))?;
     let node = NodeInfo { name: options.node.clone(), labels: Vec::new() };
     let server = Server { socket: options.socket.clone(), stop: Some(stop), thread: Some(thread) };
-    Ok((Feeder::new(queue, Arc::new(node)), server))
+    Ok((Feeder::new(queue, Arc::new(node), condition), server))
+}
+
+fn no_thread(error: &io::Error) -> Refusal {
+    Refusal::new(
+        exit::OS_ERROR,
+        format!("cannot start a thread: {error}"),
+        "what was enforced stays enforced",
+    )
 }
 
 impl Drop for Server {
@@ -118,18 +129,14 @@ struct Work {
     unix: UnixListener,
     tcp: Option<std::net::TcpListener>,
     entries: mpsc::Receiver<Entry>,
+    export: Option<Export>,
 }
 
 impl Work {
     fn run(self, stopped: oneshot::Receiver<()>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
         let served = runtime.and_then(|runtime| {
-            let served = runtime.block_on(async {
-                tokio::select! {
-                    served = self.serve() => served,
-                    _ = stopped => Ok(()),
-                }
-            });
+            let served = runtime.block_on(self.serve(stopped));
             // Who follows is cut off.
             runtime.shutdown_timeout(END);
             served
@@ -139,13 +146,11 @@ impl Work {
         }
     }
 
-    async fn serve(self) -> io::Result<()> {
-        let Self { options, ring, unix, tcp, entries } = self;
+    async fn serve(self, stopped: oneshot::Receiver<()>) -> io::Result<()> {
+        let Self { options, ring, unix, tcp, entries, mut export } = self;
         let store = Arc::new(Store::new(ring));
-        let filling = async {
-            store.fill(entries).await;
-            pending::<()>().await;
-        };
+        let mut exporter = export.as_mut().and_then(|export| export.exporter(&store, &options.node));
+        let mut filling = pin!(store.fill(entries).fuse());
         let unix = tokio::net::UnixListener::from_std(unix)?;
         let address = format!("unix://{}", options.socket.display());
         let on_unix = services(&store, &options.node, address).await.serve_with_incoming(of_root(unix));
@@ -154,11 +159,30 @@ impl Work {
             let (Some(tcp), Some(address)) = (tcp, options.listen) else { return pending().await };
             services(&store, &options.node, address.to_string()).await.serve_with_incoming(of_tcp(tcp)).await
         };
-        tokio::select! {
-            () = filling => Ok(()),
-            ended = on_unix => ended.map_err(io::Error::other),
-            ended = on_tcp => ended.map_err(io::Error::other),
+        let exporting = async {
+            if let Some(exporter) = &mut exporter {
+                exporter.run().await;
+            }
+            pending::<()>().await;
+        };
+        let working = async {
+            tokio::select! {
+                () = async { (&mut filling).await; pending().await } => Ok(()),
+                ended = on_unix => ended.map_err(io::Error::other),
+                ended = on_tcp => ended.map_err(io::Error::other),
+                () = exporting => Ok(()),
+            }
+        };
+        let ended = tokio::select! {
+            ended = working => ended,
+            _ = stopped => Ok(()),
+        };
+        if !filling.is_terminated() {
+            // What was fed by then is exported as well.
+            let _ = timeout(END, filling).await;
         }
+        exporter.iter_mut().for_each(Exporter::finish);
+        ended
     }
 }
 
