@@ -255,25 +255,6 @@ fn who_follows_sees_what_comes_and_how_it_ends() {
     }
 }
 
-/// A folder with room for `kilobytes`, unmounted when dropped.
-struct SmallDisk(std::path::PathBuf);
-
-impl SmallDisk {
-    fn mount(dir: std::path::PathBuf, kilobytes: u32) -> Self {
-        use nix::mount::{MsFlags, mount};
-        std::fs::create_dir_all(&dir).expect("made");
-        let size = format!("size={kilobytes}k");
-        mount(Some("tmpfs"), &dir, Some("tmpfs"), MsFlags::empty(), Some(size.as_str())).expect("mounted");
-        Self(dir)
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        nix::mount::umount2(&self.0, nix::mount::MntFlags::MNT_DETACH).expect("unmounted");
-    }
-}
-
 #[test]
 fn flows_are_exported_as_they_are_observed() {
     let file = std::env::temp_dir().join(format!("egret-export-{}.json", std::process::id()));
@@ -318,7 +299,11 @@ fn a_full_disk_holds_up_nobody() {
     session.tcp("192.0.2.77:2001").denied();
     let told = wait::until(wait::patient(LIMIT), || problems().contains("No such file").then_some(()));
     assert!(told.is_some(), "an agent starts without it: {}", problems());
-    let disk = SmallDisk::mount(dir.clone(), 16);
+    // In the agent's own mount namespace, with which it goes.
+    std::fs::create_dir(&dir).expect("made");
+    let (pid, place) = (cluster.agent.process().pid(), dir.display());
+    let mount = format!("nsenter -t {pid} -m mount -t tmpfs -o size=16k tmpfs {place}");
+    cluster.node().run(&Cmd::sh(&mount)).expect_success();
     session.tcp("192.0.2.77:2002").denied();
     let well = wait::until(wait::patient(LIMIT), || (!problems().contains("not exported")).then_some(()));
     assert!(well.is_some(), "it is there now: {}", problems());
@@ -332,11 +317,12 @@ fn a_full_disk_holds_up_nobody() {
     session.resolve("vendor.example").first();
     session.tcp("192.0.2.10:80").allowed();
     expect_drop(&Hubble::connect(&cluster.agent.hubble_socket()), "3060");
-    let text = std::fs::read_to_string(dir.join("flows.json")).expect("text");
+    let seen = format!("/proc/{pid}/root{place}/flows.json");
+    let text = std::fs::read_to_string(seen).expect("text");
     assert!(
         text.ends_with('\n') && text.lines().all(|l| serde_json::from_str::<Value>(l).is_ok()),
         "whole lines"
     );
-    drop(disk);
-    std::fs::remove_dir(&dir).expect("removed");
+    drop(cluster);
+    std::fs::remove_dir_all(&dir).expect("removed");
 }
