@@ -23,6 +23,7 @@ mod when;
 pub use address::Server;
 pub use client::{Client, Flows};
 pub use observe::observe;
+pub(crate) use tls::pem;
 pub use tls::{Tls, TlsFiles};
 
 /// Where `egret agent` serves flows.

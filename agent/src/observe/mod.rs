@@ -24,6 +24,7 @@ pub(crate) mod request;
 mod seat;
 mod serve;
 mod store;
+mod tcp;
 mod words;
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -31,7 +32,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub use export::{Destination, ExportOptions};
 pub use feed::Feeder;
 pub use known::{Known, Local};
-pub use serve::{Options, Server, start};
+pub use serve::{Listen, Options, Server, start};
+pub use tcp::ServerFiles;
 
 use crate::host;
 
