@@ -14,6 +14,7 @@
 mod answer;
 mod explain;
 mod gather;
+mod history;
 mod keeper;
 mod known;
 #[doc(hidden)]
@@ -128,9 +129,10 @@ fn hubble(args: &AgentArgs) -> Result<observe::Options, Refusal> {
     let beside = || args.socket.with_file_name("hubble.sock");
     Ok(observe::Options {
         socket: args.hubble.hubble_socket.clone().unwrap_or_else(beside),
-        listen: args.hubble.hubble_listen,
+        listen: args.hubble.listen()?,
         flows: args.hubble.flow_buffer,
         node: start::node_name(args)?,
+        export: args.hubble.export.options()?,
     })
 }
 

@@ -7,6 +7,8 @@ use egret_core::flow::{Entry, Flow, Lost, LostSource, NodeInfo};
 use egret_core::labels::Labels;
 use tokio::sync::mpsc::Sender;
 
+use super::events::{AgentEvent, Dated};
+use super::export::Condition;
 use super::join::{self, Common};
 use super::known::Known;
 use super::store::Store;
@@ -27,14 +29,25 @@ pub struct Feeder {
     kernel: Missed,
     /// What the kernel has counted so far, once it was asked.
     counted: Option<u64>,
+    /// How the export is, if there is one.
+    export: Option<Arc<Condition>>,
+    events: Sender<Dated>,
+    /// Events of the agent that there was no room for.
+    missed_events: u64,
 }
 
 impl Feeder {
-    pub(super) fn new(queue: Sender<Entry>, store: Arc<Store>, node: Arc<NodeInfo>) -> Self {
+    pub(super) fn new(
+        queue: Sender<Entry>,
+        store: Arc<Store>,
+        node: Arc<NodeInfo>,
+        export: Option<Arc<Condition>>,
+        events: Sender<Dated>,
+    ) -> Self {
         let next = u128::from(fastrand::u64(..)) << 64 | u128::from(fastrand::u64(..));
         let missed = |source| Missed { source, count: 0, first: 0, last: 0, told: 0 };
         let (missed, kernel) = (missed(LostSource::Queue), missed(LostSource::Kernel));
-        Self { queue, store, node, next, missed, kernel, counted: None }
+        Self { queue, store, node, next, missed, kernel, counted: None, export, events, missed_events: 0 }
     }
 
     /// Records about packets.
@@ -80,6 +93,29 @@ impl Feeder {
         for missed in [&mut self.kernel, &mut self.missed] {
             missed.tell(&self.queue, now);
         }
+    }
+
+    /// Something happened to the agent.
+    pub fn happened(&mut self, event: AgentEvent) {
+        self.missed_events += u64::from(self.events.try_send((now(), event)).is_err());
+    }
+
+    /// Events of the agent that there was no room for.
+    #[must_use]
+    pub fn missed_events(&self) -> u64 {
+        self.missed_events
+    }
+
+    /// What keeps flows from being exported now.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        self.export.as_ref()?.trouble()
+    }
+
+    /// Lines that were to be exported and are lost; `None`: nothing is exported.
+    #[must_use]
+    pub fn not_exported(&self) -> Option<u64> {
+        Some(self.export.as_ref()?.lost())
     }
 
     fn common(&self) -> Common {
@@ -141,7 +177,7 @@ mod tests {
     #[test]
     fn a_full_queue_is_counted_and_never_waited_for() {
         let (queue, mut entries) = tokio::sync::mpsc::channel(2);
-        let mut feeder = Feeder::new(queue, store(), Arc::default());
+        let mut feeder = Feeder::new(queue, store(), Arc::default(), None, tokio::sync::mpsc::channel(1).0);
         feeder.losses(5);
         assert!(entries.try_recv().is_err(), "what was lost before is nobody's loss");
         let event = join::tests::event();
