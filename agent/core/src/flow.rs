@@ -12,7 +12,7 @@ mod select;
 mod summary;
 mod tally;
 
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use egret_common::{
     net::Direction,
@@ -189,6 +189,8 @@ pub struct Dns {
     pub rcode: u16,
     /// Types of the records of the answer.
     pub rrtypes: Vec<String>,
+    /// Of an answer: the time since its query; `None`: that was not seen.
+    pub latency: Option<Duration>,
 }
 
 /// What the deciding rule was about. The numbers are Hubble's.

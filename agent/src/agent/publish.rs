@@ -64,6 +64,7 @@ impl Keeper {
             compile_failed: self.refused.is_some(),
             maps_incomplete: self.incomplete.is_some(),
             dns: self.learner.counts(),
+            dns_latency: self.observer.latency(),
             kept: self.recorder.kept,
             compile: self.recorder.compile,
             apply: self.recorder.apply,

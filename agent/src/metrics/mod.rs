@@ -83,6 +83,8 @@ pub struct Snapshot {
     pub maps_incomplete: bool,
     /// Look-ups and answers.
     pub dns: Counts,
+    /// From a look-up to its answer.
+    pub dns_latency: Histogram,
     /// Grants that were prolonged for an open connection.
     pub kept: u64,
     /// How long it took to compile a change.

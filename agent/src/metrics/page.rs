@@ -54,7 +54,10 @@ impl Collector for Page {
             "Prolonged lives of addresses with an open connection",
             snapshot.kept,
         )?;
-        dns(&mut series, &snapshot.dns)
+        dns(&mut series, &snapshot.dns)?;
+        let help = "From a look-up to its answer, as both passed the workload's interface; of a look-up that was sent \
+                    again, from the last time";
+        series.durations("dns_latency", help, &snapshot.dns_latency)
     }
 }
 

@@ -9,7 +9,9 @@ use tokio::sync::mpsc::Sender;
 
 use super::join::{self, Common};
 use super::known::Known;
+use super::latency::Queries;
 use super::{clock, dns, now};
+use crate::metrics::Histogram;
 
 /// At most one event per source and second tells of losses.
 const PAUSE: u64 = 1_000_000_000;
@@ -21,6 +23,7 @@ pub struct Feeder {
     node: Arc<NodeInfo>,
     /// Id of the next flow.
     next: u128,
+    queries: Queries,
     missed: Missed,
     kernel: Missed,
     /// What the kernel has counted so far, once it was asked.
@@ -32,7 +35,7 @@ impl Feeder {
         let next = u128::from(fastrand::u64(..)) << 64 | u128::from(fastrand::u64(..));
         let missed = |source| Missed { source, count: 0, first: 0, last: 0, told: 0 };
         let (missed, kernel) = (missed(LostSource::Queue), missed(LostSource::Kernel));
-        Self { queue, node, next, missed, kernel, counted: None }
+        Self { queue, node, next, queries: Queries::default(), missed, kernel, counted: None }
     }
 
     /// Records about packets.
@@ -53,8 +56,16 @@ impl Feeder {
         }
         let common = self.common();
         for (event, message) in messages {
-            dns::flow(event, message, known, &common).into_iter().for_each(|flow| self.flow(flow));
+            let Some(mut flow) = dns::flow(event, message, known, &common) else { continue };
+            self.queries.pair(event, message, &mut flow);
+            self.flow(flow);
         }
+    }
+
+    /// How long answers to DNS queries took.
+    #[must_use]
+    pub fn latency(&self) -> Histogram {
+        self.queries.latency()
     }
 
     /// The node's labels, as far as they are known.

@@ -12,6 +12,7 @@ mod dns;
 mod feed;
 mod join;
 mod known;
+mod latency;
 mod mask;
 mod message;
 mod observer;
