@@ -1,0 +1,161 @@
+//! What is told about flows beyond the flows themselves, by a real agent: how long look-ups take, which workloads the ends
+//! belong to.
+
+use std::time::Duration;
+
+use egret::observe::proto::flow::layer7::Record;
+use egret::observe::proto::flow::{Endpoint, Flow, FlowFilter, Workload};
+use egret_tests::cluster::{API_POD, Cluster, names_of_web};
+use egret_tests::hubble::Hubble;
+use egret_tests::probe::Session;
+use egret_tests::scrape::{Page, Scraper};
+use egret_tests::wait;
+
+const ADDRESS: &str = "127.0.0.1:9964";
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// A cluster in which `web` may look up vendor.example, and reach it at port 80.
+struct Scene {
+    cluster: Cluster,
+    hubble: Hubble,
+    scraper: Scraper,
+}
+
+impl Scene {
+    fn new(args: &[&str], prepare: impl FnOnce(&mut Cluster)) -> Option<Self> {
+        let mut cluster = Cluster::new()?.agent_args(&["--metrics", ADDRESS]).agent_args(args);
+        cluster.agent.put("names.yaml", &names_of_web(&["vendor.example"]));
+        prepare(&mut cluster);
+        cluster.agent.start();
+        for pod in ["shop/web", "shop/api", "shop/job", "kube-system/dns"] {
+            cluster.agent.expect_ready(pod);
+        }
+        let hubble = Hubble::connect(&cluster.agent.hubble_socket());
+        let scraper = Scraper::new(&cluster.world, "n", ADDRESS);
+        Some(Self { cluster, hubble, scraper })
+    }
+
+    fn session(&self, pod: &str) -> Session {
+        Session::start(&self.cluster.place(pod))
+    }
+
+    /// Waits for a page on which this is so.
+    #[track_caller]
+    fn page(&mut self, is_so: impl Fn(&Page) -> bool) -> Page {
+        let mut last = Page::default();
+        let found = wait::until(wait::patient(LIMIT), || {
+            last = self.scraper.scrape();
+            is_so(&last).then(|| last.clone())
+        });
+        found.unwrap_or_else(|| panic!("{:#?}", last.series))
+    }
+}
+
+fn is_dns(flow: &Flow, reply: bool) -> bool {
+    flow.is_reply == Some(reply)
+        && matches!(flow.l7.as_ref().map(|l7| &l7.record), Some(Some(Record::Dns(_))))
+}
+
+#[test]
+fn an_answer_tells_how_long_it_took() {
+    const PAUSE: Duration = Duration::from_millis(150);
+    let Some(mut scene) = Scene::new(&[], |cluster| {
+        cluster.zone.delay(PAUSE);
+    }) else {
+        return;
+    };
+    let mut web = scene.session("web");
+    web.resolve("vendor.example").first();
+    web.resolve("evil.example").failed();
+    // The answer of one look-up at least, with its addresses or without any.
+    let all = FlowFilter { protocol: vec!["dns".into()], ..FlowFilter::default() };
+    let answer =
+        FlowFilter { reply: vec![true], source_service: vec!["kube-system/kube-dns".into()], ..all.clone() };
+    scene.hubble.expect(answer.clone());
+    let page = scene.page(|page| page.value("egret_dns_latency_seconds_count", &[]) >= 1.0);
+    let took = |flow: &Flow| Duration::from_nanos(flow.l7.as_ref().map_or(0, |l7| l7.latency_ns));
+    let flows = scene.hubble.matching(all);
+    let answers: Vec<Duration> = flows.iter().filter(|flow| is_dns(flow, true)).map(took).collect();
+    assert!(answers.iter().all(|took| (PAUSE..LIMIT).contains(took)), "{answers:?}");
+    assert!(
+        flows.iter().filter(|flow| is_dns(flow, false)).all(|flow| took(flow).is_zero()),
+        "queries have none"
+    );
+    let (count, sum) = (
+        page.value("egret_dns_latency_seconds_count", &[]),
+        page.value("egret_dns_latency_seconds_sum", &[]),
+    );
+    assert!(count >= 1.0 && count as usize <= answers.len(), "{count}, {answers:?}");
+    assert!(sum >= count * PAUSE.as_secs_f64(), "{sum}");
+    assert_eq!(page.value("egret_dns_latency_seconds_bucket", &[("le", "0.1")]), 0.0);
+}
+
+/// `Kind/name`, as clients write it.
+fn workload(text: &str) -> Workload {
+    let (kind, name) = text.split_once('/').expect("Kind/name");
+    Workload { name: name.into(), kind: kind.into() }
+}
+
+fn is_of(side: Option<&Endpoint>, text: &str) -> bool {
+    side.is_some_and(|side| side.workloads == [workload(text)])
+}
+
+#[test]
+fn flows_name_the_workloads_of_both_ends_and_are_found_by_them() {
+    let scene = Scene::new(&[], |cluster| {
+        cluster.change("web", |pod| {
+            pod.label("pod-template-hash", "6b5f");
+            pod.owner = Some(("ReplicaSet", "front-6b5f"));
+        });
+        cluster.change("api", |pod| pod.owner = Some(("StatefulSet", "api")));
+        cluster.change("job", |pod| pod.owner = Some(("Job", "nightly-29012345")));
+        // A pod of another node: nothing is held there, but it is known.
+        cluster.agent.put("far.yaml", FAR);
+    });
+    let Some(scene) = scene else { return };
+    let (mut web, mut job) = (scene.session("web"), scene.session("job"));
+    web.resolve("vendor.example").first();
+    web.tcp("192.0.2.10:80").allowed();
+    web.tcp("192.0.2.10:443").denied();
+    web.tcp("192.0.2.99:80").denied();
+    job.tcp(API_POD).allowed();
+    let source = |text: &str| FlowFilter { source_workload: vec![workload(text)], ..FlowFilter::default() };
+    let destination =
+        |text: &str| FlowFilter { destination_workload: vec![workload(text)], ..FlowFilter::default() };
+    let both =
+        FlowFilter { destination_workload: vec![workload("StatefulSet/api")], ..source("CronJob/nightly") };
+    let found = scene.hubble.expect(both);
+    assert!(
+        is_of(found.source.as_ref(), "CronJob/nightly")
+            && is_of(found.destination.as_ref(), "StatefulSet/api")
+    );
+    let far = scene.hubble.expect(destination("DaemonSet/far"));
+    assert!(is_of(far.source.as_ref(), "Deployment/front"), "{far:#?}");
+    // By the kind alone, or the name alone; each filter finds what it should, and nothing else.
+    for text in ["Deployment/front", "Deployment/", "/front"] {
+        let found = scene.hubble.matching(source(text));
+        let right = |flow: &Flow| is_of(flow.source.as_ref(), "Deployment/front");
+        assert!(!found.is_empty() && found.iter().all(right), "{text}: {found:#?}");
+    }
+    for nothing in ["ReplicaSet/front-6b5f", "Deployment/api", "Job/nightly-29012345"] {
+        assert!(scene.hubble.matching(source(nothing)).is_empty(), "{nothing}");
+    }
+    // Whoever belongs to nothing has none.
+    let dns = FlowFilter { source_pod: vec!["kube-system/dns".into()], ..FlowFilter::default() };
+    assert!(
+        scene.hubble.matching(dns).iter().all(|f| f.source.as_ref().is_some_and(|s| s.workloads.is_empty()))
+    );
+}
+
+const FAR: &str = "\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: far-x
+  namespace: shop
+  uid: uid-far
+  labels: {app: far}
+  ownerReferences: [{kind: DaemonSet, name: far, uid: d, controller: true}]
+spec: {nodeName: n2}
+status: {phase: Running, podIPs: [{ip: 192.0.2.99}]}
+";
