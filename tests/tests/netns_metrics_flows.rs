@@ -1,13 +1,14 @@
 //! What is told about flows beyond the flows themselves, by a real agent: how long look-ups take, which workloads the ends
-//! belong to.
+//! belong to, and how often each policy decided.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use egret::observe::proto::flow::layer7::Record;
-use egret::observe::proto::flow::{Endpoint, Flow, FlowFilter, Workload};
+use egret::observe::proto::flow::{Endpoint, EventTypeFilter, Flow, FlowFilter, Workload};
 use egret_tests::cluster::{API_POD, Cluster, names_of_web};
 use egret_tests::hubble::Hubble;
-use egret_tests::probe::Session;
+use egret_tests::probe::{Session, UdpMode};
 use egret_tests::scrape::{Page, Scraper};
 use egret_tests::wait;
 
@@ -159,3 +160,55 @@ metadata:
 spec: {nodeName: n2}
 status: {phase: Running, podIPs: [{ip: 192.0.2.99}]}
 ";
+
+#[test]
+fn verdicts_are_counted_by_policy_until_it_is_gone() {
+    const VERDICTS: &str = "egret_policy_verdicts_total";
+    let other_policy = names_of_web(&["other.example"]).replace("name: names,", "name: second,");
+    let Some(mut scene) = Scene::new(&[], |cluster| cluster.agent.put("second.yaml", &other_policy)) else {
+        return;
+    };
+    let mut web = scene.session("web");
+    let count = |page: &Page, policy: &str, action: &str| {
+        let labels = [("policy", policy), ("direction", "egress"), ("action", action)];
+        let labels: BTreeMap<_, _> = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        page.named(VERDICTS).get(&labels).copied().unwrap_or_default()
+    };
+    let [first, second] = ["names", "second"].map(|name| format!("CiliumNetworkPolicy/shop/{name}"));
+    assert_eq!(count(&scene.page(|_| true), "other", "dropped"), 0.0);
+    web.resolve("vendor.example").first();
+    for _ in 0..5 {
+        web.tcp("192.0.2.10:80").allowed();
+    }
+    // Both deny by default, and so both deny.
+    let denied = ["192.0.2.77:80", "192.0.2.77:81", "192.0.2.77:82"];
+    web.datagrams(UdpMode::SendMmsg, &denied, false, b"x");
+    let page =
+        scene.page(|page| count(page, &first, "forwarded") >= 5.0 && count(page, &second, "dropped") >= 3.0);
+    let flows = scene.hubble.matching(FlowFilter {
+        event_type: vec![EventTypeFilter { r#type: 5, ..Default::default() }],
+        ..FlowFilter::default()
+    });
+    // To the packet: what flows say.
+    for (policy, action) in
+        [(&first, "forwarded"), (&first, "dropped"), (&second, "forwarded"), (&second, "dropped")]
+    {
+        let list = |flow: &Flow| match action {
+            "forwarded" => flow.egress_allowed_by.clone(),
+            _ => flow.egress_denied_by.clone(),
+        };
+        let named = |flow: &Flow| list(flow).iter().any(|p| policy.ends_with(&format!("/{}", p.name)));
+        let want = flows.iter().filter(|flow| named(flow)).count();
+        assert_eq!(count(&page, policy, action) as usize, want, "{policy} {action}");
+    }
+    assert_eq!(count(&page, &first, "audited"), 0.0);
+    scene.cluster.agent.withdraw("second.yaml");
+    let gone = wait::until(wait::patient(LIMIT), || {
+        // Counters that are gone are no mistake here.
+        scene.scraper.restarted(&[]);
+        let page = scene.scraper.scrape();
+        let left = page.named(VERDICTS).keys().all(|labels| labels["policy"] != second);
+        (left && count(&page, &first, "dropped") >= 3.0).then_some(())
+    });
+    assert!(gone.is_some(), "{:#?}", scene.scraper.scrape().named(VERDICTS));
+}

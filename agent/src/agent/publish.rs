@@ -1,5 +1,6 @@
 //! What the loop publishes for metrics: once a second, from what it knows anyway. Reads no map.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use super::keeper::Keeper;
@@ -12,6 +13,8 @@ pub(super) struct Recorder {
     to: Option<Publisher>,
     /// What follows from the objects; `None`: they have changed since it was counted.
     objects: Option<Objects>,
+    /// Policies in force, as of the same time.
+    policies: BTreeSet<String>,
     changed: Option<SystemTime>,
     kept: u64,
     compile: Histogram,
@@ -54,7 +57,12 @@ impl Keeper {
             return;
         }
         let objects = self.recorder.objects.unwrap_or_else(|| self.count_objects());
-        self.recorder.objects = Some(objects);
+        if self.recorder.objects.is_none() {
+            self.recorder.policies = self.objects.policies().map(|p| p.origin().to_string()).collect();
+            self.recorder.objects = Some(objects);
+        }
+        let policies = &self.recorder.policies;
+        let verdicts = self.observer.verdicts(|policy| policies.contains(policy)).clone();
         let snapshot = Snapshot {
             endpoints: self.count_endpoints(),
             objects,
@@ -65,6 +73,7 @@ impl Keeper {
             maps_incomplete: self.incomplete.is_some(),
             dns: self.learner.counts(),
             dns_latency: self.observer.latency(),
+            verdicts,
             kept: self.recorder.kept,
             compile: self.recorder.compile,
             apply: self.recorder.apply,

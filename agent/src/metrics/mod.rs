@@ -5,8 +5,8 @@
 //!                                              ├──> a thread of its own ──> /metrics, /livez, /readyz
 //!  kernel's maps <──Reader, when asked─────────┘
 //! ```
-//! Owns the names of the metrics and what they mean. Must not know: policies, pods, addresses. Every label has a fixed set
-//! of values: the number of series depends on this build alone. Nothing here is waited for by the loop, and a scrape makes
+//! Owns the names of the metrics and what they mean. Must not know: pods, addresses. Every label has a fixed set of values,
+//! policies' names excepted, which are bounded where they are counted ([`Verdicts`]). Nothing here is waited for by the loop, and a scrape makes
 //! it do nothing: what it knows is published whether anybody asks or not, and what the kernel counts is read here, with
 //! handles of its own, at most once a second.
 
@@ -25,6 +25,7 @@ use tokio::sync::watch;
 
 use crate::datapath::Reader;
 use crate::learn::Counts;
+use crate::observe::Verdicts;
 pub use histogram::Histogram;
 use kernel::Kernel;
 use server::Shared;
@@ -85,6 +86,8 @@ pub struct Snapshot {
     pub dns: Counts,
     /// From a look-up to its answer.
     pub dns_latency: Histogram,
+    /// How often each policy decided.
+    pub verdicts: Verdicts,
     /// Grants that were prolonged for an open connection.
     pub kept: u64,
     /// How long it took to compile a change.

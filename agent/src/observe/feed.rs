@@ -10,6 +10,7 @@ use tokio::sync::mpsc::Sender;
 use super::join::{self, Common};
 use super::known::Known;
 use super::latency::Queries;
+use super::verdicts::Verdicts;
 use super::{clock, dns, now};
 use crate::metrics::Histogram;
 
@@ -24,6 +25,7 @@ pub struct Feeder {
     /// Id of the next flow.
     next: u128,
     queries: Queries,
+    verdicts: Verdicts,
     missed: Missed,
     kernel: Missed,
     /// What the kernel has counted so far, once it was asked.
@@ -35,7 +37,8 @@ impl Feeder {
         let next = u128::from(fastrand::u64(..)) << 64 | u128::from(fastrand::u64(..));
         let missed = |source| Missed { source, count: 0, first: 0, last: 0, told: 0 };
         let (missed, kernel) = (missed(LostSource::Queue), missed(LostSource::Kernel));
-        Self { queue, node, next, queries: Queries::default(), missed, kernel, counted: None }
+        let (queries, verdicts) = (Queries::default(), Verdicts::default());
+        Self { queue, node, next, queries, verdicts, missed, kernel, counted: None }
     }
 
     /// Records about packets.
@@ -68,6 +71,12 @@ impl Feeder {
         self.queries.latency()
     }
 
+    /// How often each policy decided, but for those that are gone.
+    pub fn verdicts(&mut self, is_there: impl Fn(&str) -> bool) -> &Verdicts {
+        self.verdicts.retain(is_there);
+        &self.verdicts
+    }
+
     /// The node's labels, as far as they are known.
     pub fn label(&mut self, labels: Option<&Labels>) {
         let labels = labels.into_iter().flatten().map(|(key, value)| format!("{key}={value}"));
@@ -91,6 +100,7 @@ impl Feeder {
     }
 
     fn flow(&mut self, mut flow: Flow) {
+        self.verdicts.count(&flow);
         flow.uuid = self.next;
         self.next = self.next.wrapping_add(1);
         let time = flow.time;

@@ -22,6 +22,7 @@ mod request;
 mod seat;
 mod serve;
 mod store;
+mod verdicts;
 mod words;
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -29,6 +30,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub use feed::Feeder;
 pub use known::{Known, Local};
 pub use serve::{Options, Server, start};
+pub use verdicts::{Counts, Verdicts};
 
 use crate::host;
 
