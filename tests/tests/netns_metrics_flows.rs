@@ -1,11 +1,11 @@
-//! What is told about flows beyond the flows themselves, by a real agent: how long look-ups take, which workloads the ends
-//! belong to, and how often each policy decided.
+//! What a real agent tells about flows beyond the flows themselves: how long look-ups take, which workloads the ends belong
+//! to, how often each policy decided, and what Hubble's metrics count.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use egret::observe::proto::flow::layer7::Record;
-use egret::observe::proto::flow::{Endpoint, EventTypeFilter, Flow, FlowFilter, Workload};
+use egret::observe::proto::flow::{Endpoint, EventTypeFilter, Flow, FlowFilter, Verdict, Workload};
 use egret_tests::cluster::{API_POD, Cluster, names_of_web};
 use egret_tests::hubble::Hubble;
 use egret_tests::probe::{Session, UdpMode};
@@ -211,4 +211,117 @@ fn verdicts_are_counted_by_policy_until_it_is_gone() {
         (left && count(&page, &first, "dropped") >= 3.0).then_some(())
     });
     assert!(gone.is_some(), "{:#?}", scene.scraper.scrape().named(VERDICTS));
+}
+
+/// Series of a name with these labels among theirs, added up.
+fn sum(page: &Page, name: &str, labels: &[(&str, &str)]) -> usize {
+    let has = |of: &BTreeMap<String, String>| {
+        labels.iter().all(|(key, value)| of.get(*key).is_some_and(|v| v == value))
+    };
+    page.named(name).into_iter().filter(|(of, _)| has(of)).map(|(_, value)| value as usize).sum()
+}
+
+#[test]
+fn hubbles_metrics_say_what_flows_say() {
+    const SERVER: &str = "127.0.0.1:9965";
+    const METRICS: &str = "drop:sourceContext=pod dns:query flow:labelsContext=source_workload,traffic_direction \
+                           flows-to-world:port;destinationContext=dns|ip tcp policy port-distribution icmp http";
+    let args = ["--hubble-metrics", METRICS, "--hubble-metrics-server", SERVER];
+    let scene = Scene::new(&args, |cluster| {
+        cluster.change("web", |pod| pod.owner = Some(("StatefulSet", "front")));
+    });
+    let Some(mut scene) = scene else { return };
+    assert!(
+        scene.cluster.agent.said().contains("warning: --hubble-metrics http: "),
+        "{}",
+        scene.cluster.agent.said()
+    );
+    let own = scene.scraper.scrape();
+    assert!(own.families.keys().all(|name| !name.starts_with("hubble_")), "they are at their own address");
+    scene.scraper = Scraper::new(&scene.cluster.world, "n", SERVER);
+    let mut web = scene.session("web");
+    web.resolve("vendor.example").first();
+    web.resolve("evil.example").failed();
+    web.tcp("192.0.2.10:80").allowed();
+    web.tcp("192.0.2.10:443").denied();
+    web.datagrams(UdpMode::SendMmsg, &["192.0.2.77:9", "192.0.2.77:10"], false, b"x");
+    // Until all that was sent is there, and both say the same.
+    let mut last = (0, 0);
+    let page = wait::until(wait::patient(LIMIT), || {
+        let before = scene.hubble.matching(FlowFilter::default());
+        let page = scene.scraper.scrape();
+        last = (sum(&page, "hubble_flows_processed_total", &[]), before.len());
+        let all = scene.hubble.matching(FlowFilter::default());
+        let sent = sum(&page, "hubble_drop_total", &[("protocol", "UDP"), ("source", "shop/web")]) >= 2;
+        (sent && before.len() == all.len() && last.0 == all.len()).then_some((page, all))
+    });
+    let (page, flows) = page.unwrap_or_else(|| panic!("counted and shown: {last:?}"));
+    assert!(page.families.keys().all(|name| name.starts_with("hubble_")));
+    expect_counts(&page, &flows);
+    let bad = scene.cluster.agent.ask(&[
+        "agent",
+        "--source",
+        "dir:/x",
+        "--metrics",
+        ADDRESS,
+        "--hubble-metrics",
+        "drop dns:qery",
+    ]);
+    assert_eq!(bad.code, Some(64), "{bad:#?}");
+    assert!(bad.stderr.contains("\"qery\": no option of this metric"), "{bad:#?}");
+}
+
+/// Each metric against the flows that it should have counted.
+fn expect_counts(page: &Page, flows: &[Flow]) {
+    let check = |name: &str, labels: &[(&str, &str)], counts: &dyn Fn(&Flow) -> bool| {
+        let want = flows.iter().filter(|flow| counts(flow)).count();
+        assert_eq!(
+            sum(page, &format!("hubble_{name}_total"), labels),
+            want,
+            "{name} {labels:?}: {:#?}",
+            page.series
+        );
+        assert!(want > 0, "{name} {labels:?} tells nothing");
+    };
+    let of_type = |flow: &Flow, kind: i32| flow.event_type.is_some_and(|t| t.r#type == kind);
+    let verdict = |flow: &Flow, verdict: Verdict| flow.verdict == verdict as i32;
+    let of_web = |flow: &Flow| flow.source.as_ref().is_some_and(|s| s.pod_name == "web");
+    check("drop", &[("source", "shop/web"), ("reason", "POLICY_DENIED")], &|f| {
+        of_web(f) && verdict(f, Verdict::Dropped) && !of_type(f, 5)
+    });
+    check("flows_processed", &[("type", "L7"), ("source_workload", "front"), ("subtype", "DNS")], &|f| {
+        of_type(f, 129) && of_web(f)
+    });
+    check(
+        "flows_processed",
+        &[("type", "PolicyVerdict"), ("traffic_direction", "ingress"), ("verdict", "FORWARDED")],
+        &|f| of_type(f, 5) && f.traffic_direction == 1 && verdict(f, Verdict::Forwarded),
+    );
+    check("dns_queries", &[("query", "vendor.example.")], &|f| {
+        is_dns(f, false) && f.summary.contains(" vendor.example. ")
+    });
+    check("dns_queries", &[("rcode", "Policy denied")], &|f| {
+        is_dns(f, false) && verdict(f, Verdict::Dropped)
+    });
+    check(
+        "dns_responses",
+        &[("rcode", "No Error"), ("query", "vendor.example."), ("ips_returned", "1")],
+        &|f| is_dns(f, true) && f.summary.contains("\"192.0.2.10\""),
+    );
+    check(
+        "flows_to_world",
+        &[("destination", "vendor.example"), ("port", "80"), ("verdict", "FORWARDED")],
+        &|f| f.destination_names == ["vendor.example"] && verdict(f, Verdict::Forwarded),
+    );
+    check("tcp_flags", &[("flag", "SYN"), ("family", "IPv4")], &|f| {
+        verdict(f, Verdict::Forwarded) && f.summary == "TCP Flags: SYN"
+    });
+    check("policy_verdicts", &[("match", "none"), ("action", "dropped")], &|f| {
+        of_type(f, 5) && verdict(f, Verdict::Dropped)
+    });
+    check("port_distribution", &[("protocol", "TCP"), ("port", "80")], &|f| {
+        f.summary == "TCP Flags: SYN" && verdict(f, Verdict::Forwarded)
+    });
+    assert_eq!(sum(page, "hubble_uncounted_flows_total", &[]), 0);
+    assert_eq!(sum(page, "hubble_lost_events_total", &[]), 0);
 }

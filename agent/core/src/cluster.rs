@@ -132,6 +132,12 @@ impl Cluster {
         self.addresses.owner(address)
     }
 
+    /// Whether there is such a pod, at its end or not.
+    #[must_use]
+    pub fn has_pod(&self, pod: &Key) -> bool {
+        self.pods.contains_key(pod)
+    }
+
     /// What controls a pod, if anything does.
     #[must_use]
     pub fn workload(&self, pod: &Key) -> Option<&Arc<Workload>> {

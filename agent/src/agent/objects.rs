@@ -203,6 +203,11 @@ impl Objects {
         self.cluster.pod_at(address)
     }
 
+    /// Whether there is such a pod, on whatever node.
+    pub(super) fn has_pod(&self, namespace: &str, name: &str) -> bool {
+        self.cluster.has_pod(&Key::new(Kind::Pod, namespace, name))
+    }
+
     /// What controls a pod, if anything does.
     pub(super) fn workload(&self, pod: &Key) -> Option<&Workload> {
         self.cluster.workload(pod).map(|workload| &**workload)

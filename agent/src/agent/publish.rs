@@ -5,12 +5,15 @@ use std::time::{Duration, SystemTime};
 
 use super::keeper::Keeper;
 use crate::metrics::{Endpoints, Histogram, Objects, Publisher, Snapshot};
+use crate::observe::Meters;
 
 /// What is noted between two snapshots.
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     /// `None`: nobody wants to know.
     to: Option<Publisher>,
+    /// Hubble's metrics.
+    meters: Option<Meters>,
     /// What follows from the objects; `None`: they have changed since it was counted.
     objects: Option<Objects>,
     /// Policies in force, as of the same time.
@@ -23,8 +26,8 @@ pub(super) struct Recorder {
 
 impl Recorder {
     /// For whoever listens there.
-    pub(super) fn new(to: Option<Publisher>) -> Self {
-        Self { to, ..Self::default() }
+    pub(super) fn new(to: Option<Publisher>, meters: Option<Meters>) -> Self {
+        Self { to, meters, ..Self::default() }
     }
 
     /// The objects were compiled anew, whatever came of it.
@@ -51,6 +54,13 @@ impl Recorder {
 }
 
 impl Keeper {
+    /// Lets what names pods that are gone be forgotten.
+    pub(super) fn forget_series(&self) {
+        if let Some(meters) = &self.recorder.meters {
+            meters.forget(|namespace, name| self.objects.has_pod(namespace, name));
+        }
+    }
+
     /// Tells what there is to tell now.
     pub(super) fn publish(&mut self) {
         if self.recorder.to.is_none() {

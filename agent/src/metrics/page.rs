@@ -27,13 +27,11 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// As OpenMetrics text.
-    pub(super) fn text(self) -> Result<String, Error> {
+    /// Appends it to a page of OpenMetrics text.
+    pub(super) fn write(self, page: &mut String) -> Result<(), Error> {
         let mut registry = Registry::with_prefix("egret");
         registry.register_collector(Box::new(self));
-        let mut text = String::new();
-        text::encode(&mut text, &registry)?;
-        Ok(text)
+        text::encode_registry(page, &registry)
     }
 }
 
@@ -261,7 +259,8 @@ mod tests {
         let totals = Some(Totals { rows, no_room: 2, forbidden: 0 });
         let kernel = Readings { totals, ..Readings::default() };
         let about = About { started: UNIX_EPOCH, adopted: false, audit: true };
-        let text = Page { about, kernel, snapshot: None }.text().expect("written");
+        let mut text = String::new();
+        Page { about, kernel, snapshot: None }.write(&mut text).expect("written");
         for line in [
             "egret_drops_total{direction=\"egress\",reason=\"NoRule\"} 3",
             "egret_drops_total{direction=\"ingress\",reason=\"NoRule\"} 0",

@@ -2,7 +2,7 @@
 //! API.
 //!
 //! ```text
-//!  FlowEvent, DNS message ──join, dns (ask Known)──> Flow ──Feeder──> bounded queue ──> Store: Ring, Tally
+//!  FlowEvent, DNS message ──join, dns (ask Known)──> Flow ──Feeder──> bounded queue ──> Store: Ring, Tally, Meters
 //!  hubble, egret observe  <──gRPC── observer, peer, health <──message, mask── Reader <──────┘   (a thread of its own)
 //! ```
 //! Owns: the queue, the ring and the sockets. Must not know: how the agent keeps what it knows ([`Known`] answers). The
@@ -15,6 +15,7 @@ mod known;
 mod latency;
 mod mask;
 mod message;
+mod meters;
 mod observer;
 mod peer;
 pub mod proto;
@@ -29,6 +30,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use feed::Feeder;
 pub use known::{Known, Local};
+pub use meters::Meters;
 pub use serve::{Options, Server, start};
 pub use verdicts::{Counts, Verdicts};
 

@@ -18,6 +18,7 @@ use tonic::transport::server::Router;
 use tonic_health::ServingStatus;
 
 use super::feed::Feeder;
+use super::meters::Meters;
 use super::observer::FromRing;
 use super::peer::OneNode;
 use super::proto::observer::observer_server::ObserverServer;
@@ -52,6 +53,8 @@ pub struct Options {
     pub flows: usize,
     /// The node's name.
     pub node: String,
+    /// Counts flows on their way.
+    pub meters: Option<Meters>,
 }
 
 /// The thread; it ends with this.
@@ -141,7 +144,7 @@ impl Work {
 
     async fn serve(self) -> io::Result<()> {
         let Self { options, ring, unix, tcp, entries } = self;
-        let store = Arc::new(Store::new(ring));
+        let store = Arc::new(Store::new(ring, options.meters.clone()));
         let filling = async {
             store.fill(entries).await;
             pending::<()>().await;
