@@ -2,7 +2,7 @@
 //! were told.
 
 use std::collections::BTreeMap;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use egret::observe::proto::flow::{EventTypeFilter, Flow, FlowFilter, TrafficDirection, Verdict};
@@ -11,6 +11,7 @@ use egret_tests::hubble::Hubble;
 use egret_tests::netns::{World, WorldBuilder};
 use egret_tests::scrape::{Page, Scraper};
 use egret_tests::{residue, wait};
+use nix::sys::signal::Signal;
 
 const ADDRESS: &str = "127.0.0.1:9964";
 const LIMIT: Duration = Duration::from_secs(10);
@@ -90,7 +91,11 @@ struct Scene {
 
 impl Scene {
     fn start() -> Self {
-        let world = WorldBuilder::node().ip("b", "addr add 10.8.2.77/32 dev eth0").build();
+        let world = WorldBuilder::node()
+            .ip("b", "addr add 10.8.2.77/32 dev eth0")
+            // Where nothing comes back from.
+            .ip("h", "route add blackhole 198.18.0.0/16")
+            .build();
         // Nothing is sent but what the test sends.
         let off = ("net/ipv6/conf/all/disable_ipv6".to_owned(), "1".to_owned());
         ["h", "a", "b"].iter().for_each(|ns| world.ns(ns).sysctl(std::slice::from_ref(&off)));
@@ -245,4 +250,27 @@ fn expect_verdicts(scene: &Scene, page: &Page, dropped: &[Flow]) {
     };
     let judged = dropped.iter().filter(|flow| !flow.summary.ends_with("InvalidSource")).count();
     assert_eq!((verdicts("FORWARDED"), verdicts("DROPPED")), (23, judged));
+}
+
+#[test]
+fn a_stopped_agent_holds_nobody_up_and_counts_what_it_missed() {
+    const FLOWS: u64 = 30_000;
+    residue::ensure_bpffs();
+    let scene = Scene::start();
+    let socket = scene.world.ns("b").run(|| UdpSocket::bind("10.8.2.2:0")).expect("bound");
+    scene.agent.process().signal(Signal::SIGSTOP);
+    for n in 0..FLOWS {
+        let to = SocketAddr::from(([198, 18, (n >> 8) as u8, n as u8], 9));
+        socket.send_to(b"x", to).expect("sent");
+    }
+    scene.agent.process().signal(Signal::SIGCONT);
+    // Every packet has passed while nobody read; each is a flow, or was told to be lost.
+    let key = ("shop/b".to_owned(), "egress".to_owned(), "Forwarded".to_owned());
+    assert_eq!(scene.counted().get(&key), Some(&FLOWS));
+    let mut last = (0, 0);
+    let agree = wait::until(wait::patient(LIMIT), || {
+        last = (scene.flows(5, Verdict::Forwarded).len() as u64, scene.hubble.lost());
+        (last.0 + last.1 == FLOWS).then_some(())
+    });
+    assert!(agree.is_some() && last.0 > 0 && last.1 > 0, "shown and lost: {last:?}");
 }

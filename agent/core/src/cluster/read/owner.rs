@@ -72,6 +72,7 @@ mod tests {
             ("ReplicaSet", "web-6b5f", "b5f", "ReplicaSet/web-6b5f"),
             ("ReplicaSet", "web6b5f", "6b5f", "ReplicaSet/web6b5f"),
             ("ReplicaSet", "-6b5f", "6b5f", "ReplicaSet/-6b5f"),
+            ("ReplicaSet", "web-6b5f-x", "6b5f", "ReplicaSet/web-6b5f-x"),
             ("ReplicaSet", "web", "web", "ReplicaSet/web"),
             ("Job", "nightly-29012345", "-", "CronJob/nightly"),
             ("Job", "a-nightly-290123456", "-", "CronJob/a-nightly"),
