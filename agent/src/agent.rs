@@ -37,12 +37,14 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use crate::api::server::Server;
+use egret_core::flow::MeterConfig;
+
 use crate::cli::{self, AgentArgs, UninstallArgs};
 use crate::datapath;
 use crate::datapath::tc::{Method, Place, TcHook};
 use crate::exit::{self, Refusal};
-use crate::metrics::{self, About, Publisher};
-use crate::observe;
+use crate::metrics::{self, About, Places, Publisher};
+use crate::observe::{self, Meters};
 use crate::place::netns;
 use crate::sandbox::preflight;
 use crate::sandbox::signals::Signals;
@@ -63,11 +65,13 @@ pub fn run(args: &AgentArgs) -> Result<u8, Refusal> {
     let signals = Signals::block().map_err(|e| system("read signals", &e))?;
     let host = preflight::check(false)?;
     let _lock = Lock::take(&args.socket)?;
-    let listener = args.metrics.map(listen).transpose()?;
+    let places = places(args)?;
     let mut told = source::start(open(args)?).map_err(|e| system("start the source", &e))?;
-    let (observer, _hubble) = observe::start(&hubble(args)?)?;
+    let (observer, _hubble) = observe::start(&hubble(args, &places)?)?;
     let ground = Ground::load(args, &host)?;
-    let publisher = listener.map(|listener| serve(listener, &ground)).transpose()?;
+    let meters = places.meters.clone();
+    let wanted = places.own.is_some() || places.hubble.is_some();
+    let publisher = wanted.then(|| serve(places, &ground)).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
     let runtime = runtime.map_err(|e| system("start the event loop", &e))?;
     let tasks = tokio::task::LocalSet::new();
@@ -78,7 +82,7 @@ pub fn run(args: &AgentArgs) -> Result<u8, Refusal> {
             return Ok(());
         };
         let mut keeper = Keeper::start(ground, told, objects, observer)?;
-        keeper.recorder = Recorder::new(publisher);
+        keeper.recorder = Recorder::new(publisher, meters);
         keeper.publish();
         tell::line("ready");
         keeper.until(ending(&signals), &server).await.map_err(|e| system("wait for events", &e))
@@ -87,19 +91,37 @@ pub fn run(args: &AgentArgs) -> Result<u8, Refusal> {
     Ok(0)
 }
 
-/// Takes the address of `--metrics`.
-fn listen(address: SocketAddr) -> Result<TcpListener, Refusal> {
-    metrics::bind(address).map_err(|error| {
-        let cause = format!("cannot serve metrics at {address}: {error}");
-        Refusal::new(exit::OS_ERROR, cause, "give --metrics an address that is free")
+/// Takes the addresses that metrics are served at.
+fn places(args: &AgentArgs) -> Result<Places, Refusal> {
+    let config = args.hubble.hubble_metrics.as_ref();
+    for metric in config.into_iter().flat_map(MeterConfig::empty) {
+        tell::line(format_args!(
+            "warning: --hubble-metrics {metric}: Egret reads none of it: nothing is counted"
+        ));
+    }
+    Ok(Places {
+        own: args.metrics.map(|address| listen("--metrics", address)).transpose()?,
+        hubble: args
+            .hubble
+            .hubble_metrics_server
+            .map(|address| listen("--hubble-metrics-server", address))
+            .transpose()?,
+        meters: config.map(Meters::new),
     })
 }
 
-fn serve(listener: TcpListener, ground: &Ground) -> Result<Publisher, Refusal> {
+fn listen(option: &str, address: SocketAddr) -> Result<TcpListener, Refusal> {
+    metrics::bind(address).map_err(|error| {
+        let cause = format!("cannot serve metrics at {address}: {error}");
+        Refusal::new(exit::OS_ERROR, cause, format!("give {option} an address that is free"))
+    })
+}
+
+fn serve(places: Places, ground: &Ground) -> Result<Publisher, Refusal> {
     let (setting, reader) = (ground.setting(), ground.reader());
     let about =
         About { started: setting.started, adopted: setting.adopted, audit: setting.mode() == "audit" };
-    let publisher = reader.and_then(|reader| metrics::serve(listener, about, reader));
+    let publisher = reader.and_then(|reader| metrics::serve(places, about, reader));
     publisher.map_err(|e| system("serve metrics", &e))
 }
 
@@ -125,7 +147,7 @@ fn open(args: &AgentArgs) -> Result<Box<dyn Source>, Refusal> {
 }
 
 /// Where flows are served.
-fn hubble(args: &AgentArgs) -> Result<observe::Options, Refusal> {
+fn hubble(args: &AgentArgs, places: &Places) -> Result<observe::Options, Refusal> {
     let beside = || args.socket.with_file_name("hubble.sock");
     Ok(observe::Options {
         socket: args.hubble.hubble_socket.clone().unwrap_or_else(beside),
@@ -133,6 +155,7 @@ fn hubble(args: &AgentArgs) -> Result<observe::Options, Refusal> {
         flows: args.hubble.flow_buffer,
         node: start::node_name(args)?,
         export: args.hubble.export.options()?,
+        meters: places.meters.clone(),
     })
 }
 

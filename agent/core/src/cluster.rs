@@ -23,6 +23,7 @@ mod read;
 mod resolve;
 mod services;
 mod source;
+mod workloads;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -45,9 +46,10 @@ use asked::Asked;
 use ground::Meant;
 use profiles::Profiles;
 use services::Backends;
+use workloads::Workloads;
 
 use crate::{
-    flow::ServiceRef,
+    flow::{ServiceRef, Workload},
     identity::{Profile, labels_with},
     labels::Labels,
     policy::Policy,
@@ -74,6 +76,7 @@ pub struct Cluster {
     asked: Asked,
     groups: BTreeMap<String, CidrGroup>,
     profiles: Profiles,
+    workloads: Workloads,
     addresses: Addresses,
     /// The pods of each node; `None`: bound to no node.
     by_node: BTreeMap<Option<String>, BTreeSet<Key>>,
@@ -127,6 +130,18 @@ impl Cluster {
     #[must_use]
     pub fn pod_at(&self, address: IpAddr) -> Option<&Key> {
         self.addresses.owner(address)
+    }
+
+    /// Whether there is such a pod, at its end or not.
+    #[must_use]
+    pub fn has_pod(&self, pod: &Key) -> bool {
+        self.pods.contains_key(pod)
+    }
+
+    /// What controls a pod, if anything does.
+    #[must_use]
+    pub fn workload(&self, pod: &Key) -> Option<&Arc<Workload>> {
+        self.pods.get(pod)?.pod.workload.as_ref()
     }
 
     /// The Service of each virtual address; of several, the first by namespace and name.
@@ -214,6 +229,7 @@ impl Cluster {
             Kind::Pod => match self.pods.remove(key) {
                 Some(stored) => {
                     self.leave(key, &stored);
+                    self.workloads.leave(stored.pod.workload.as_ref());
                     true
                 }
                 None => false,
@@ -257,7 +273,7 @@ impl Cluster {
         self.profiles.policies_changed(old.iter().chain(new));
     }
 
-    fn put_pod(&mut self, key: Key, pod: Pod) -> bool {
+    fn put_pod(&mut self, key: Key, mut pod: Pod) -> bool {
         let before = self.pods.get(&key);
         if before.is_some_and(|s| s.pod == pod) {
             return false;
@@ -268,9 +284,11 @@ impl Cluster {
         let arrival = same.map_or(self.arrivals + 1, |s| s.arrival);
         self.arrivals = self.arrivals.max(arrival);
         let profile = self.profile(&key.namespace, &pod);
+        pod.workload = pod.workload.map(|workload| self.workloads.enter(workload));
         let stored = Stored { pod, profile, arrival };
         if let Some(before) = self.pods.remove(&key) {
             self.leave(&key, &before);
+            self.workloads.leave(before.pod.workload.as_ref());
         }
         self.enter(&key, &stored);
         self.pods.insert(key, stored);

@@ -1,18 +1,20 @@
 //! Flows: what was seen of a connection, a packet or a DNS message, in the words of Hubble's API.
 //!
 //! ```text
-//!  records ──(shell joins)──> Flow ──Ring::push──> Ring ──Reader::next, Filters──> whoever asks
+//!  records ──(shell joins)──> Flow ─┬─Ring::push──> Ring ──Reader::next, Filters──> whoever asks
+//!                                   └─Meter::count──> Family ──rows──> Hubble's metrics
 //! ```
-//! Owns: the value, its one line of text, the [`Ring`] of the newest ones, which of them a [`Reader`] gets, and
-//! [`Filters`]. Must not know: records of the kernel, protobuf, clocks: time is an argument, in nanoseconds since 1970.
+//! Owns: the value, its one line of text, the [`Ring`] of the newest ones, which of them a [`Reader`] gets,
+//! [`Filters`], and the [`Meter`]. Must not know: records of the kernel, protobuf, clocks: time is an argument, in nanoseconds since 1970.
 
 mod filter;
+mod meter;
 mod ring;
 mod select;
 mod summary;
 mod tally;
 
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use egret_common::{
     net::Direction,
@@ -20,6 +22,7 @@ use egret_common::{
 };
 
 pub use filter::{EventTypeFilter, FilterError, Filters, FlowFilter, Interface, SideFilter, Workload};
+pub use meter::{Config as MeterConfig, ConfigError as MeterError, Family, Meter, Row};
 pub use ring::{Entry, Lost, LostSource, Ring, RingError};
 pub use select::{Next, Query, QueryError, Reader};
 pub use summary::summary;
@@ -189,6 +192,8 @@ pub struct Dns {
     pub rcode: u16,
     /// Types of the records of the answer.
     pub rrtypes: Vec<String>,
+    /// Of an answer: the time since its query; `None`: that was not seen.
+    pub latency: Option<Duration>,
 }
 
 /// What the deciding rule was about. The numbers are Hubble's.

@@ -183,6 +183,7 @@ mod tests {
             identity: 256,
             profile: Arc::new(Profile::default()),
             annotations: BTreeMap::new(),
+            workload: None,
             policies: policies.iter().cloned().collect(),
         };
         let spot = Spot::Interface { ifindex: 1, name: "v".into() };

@@ -227,6 +227,7 @@ impl Keeper {
                 self.report_drops();
                 self.learner.state_mut().forget(before);
                 self.forget_classes();
+                self.forget_series();
             }
             Task::Verify => {
                 self.verify();

@@ -107,6 +107,7 @@ impl Known for Now<'_> {
             namespace: namespace.to_owned(),
             pod: name.to_owned(),
             labels: self.labels(pod.identity, Some(&pod.profile.labels)),
+            workloads: pod.workload.iter().map(|workload| (**workload).clone()).collect(),
             ..Side::default()
         };
         let interface = match entry.held.as_ref().ok().map(|held| &held.spot) {
@@ -138,6 +139,7 @@ impl Known for Now<'_> {
             && let Some(key) = self.objects.pod_at(address)
         {
             (side.namespace, side.pod) = (key.namespace.clone(), key.name.clone());
+            side.workloads = self.objects.workload(key).cloned().into_iter().collect();
             let here = self.registry.named(&format!("{}/{}", key.namespace, key.name));
             side.id = here.map_or(0, |entry| entry.id);
         }

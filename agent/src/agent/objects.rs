@@ -15,7 +15,7 @@ use egret_common::net::Direction;
 use egret_core::cluster::{Cluster, Feed, Key, Kind, LocalPod, News, Resolved, ServiceEntry, Source};
 use egret_core::compile::{EndpointSpec, NamesAsk, World, addr};
 use egret_core::dns::lifetime::Lifetime;
-use egret_core::flow::ServiceRef;
+use egret_core::flow::{ServiceRef, Workload};
 use egret_core::identity::{IdentityBook, Profile};
 use egret_core::labels::Labels;
 use egret_core::names::Name;
@@ -45,6 +45,8 @@ pub(super) struct Local {
     pub(super) profile: Arc<Profile>,
     /// Annotations `egret.dev/...`.
     pub(super) annotations: BTreeMap<String, String>,
+    /// What controls it, if anything does.
+    pub(super) workload: Option<Arc<Workload>>,
     /// The policies that select it.
     pub(super) policies: Policies,
 }
@@ -220,6 +222,16 @@ impl Objects {
         objects
     }
 
+    /// Whether there is such a pod, on whatever node.
+    pub(super) fn has_pod(&self, namespace: &str, name: &str) -> bool {
+        self.cluster.has_pod(&Key::new(Kind::Pod, namespace, name))
+    }
+
+    /// What controls a pod, if anything does.
+    pub(super) fn workload(&self, pod: &Key) -> Option<&Workload> {
+        self.cluster.workload(pod).map(|workload| &**workload)
+    }
+
     /// The labels of a node.
     pub(super) fn node_labels(&self, name: &str) -> Option<&Labels> {
         self.cluster.node(name).map(|node| &node.labels)
@@ -246,6 +258,7 @@ impl From<&LocalPod> for Local {
             identity: pod.identity,
             profile: pod.profile.clone(),
             annotations: pod.annotations.clone(),
+            workload: pod.workload.clone(),
             policies: pod.policies.clone(),
         }
     }

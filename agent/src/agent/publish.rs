@@ -1,17 +1,23 @@
 //! What the loop publishes for metrics: once a second, from what it knows anyway. Reads no map.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use super::keeper::Keeper;
 use crate::metrics::{Endpoints, Histogram, Objects, Publisher, Snapshot};
+use crate::observe::Meters;
 
 /// What is noted between two snapshots.
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     /// `None`: nobody wants to know.
     to: Option<Publisher>,
+    /// Hubble's metrics.
+    meters: Option<Meters>,
     /// What follows from the objects; `None`: they have changed since it was counted.
     objects: Option<Objects>,
+    /// Policies in force, as of the same time.
+    policies: BTreeSet<String>,
     changed: Option<SystemTime>,
     kept: u64,
     compile: Histogram,
@@ -20,8 +26,8 @@ pub(super) struct Recorder {
 
 impl Recorder {
     /// For whoever listens there.
-    pub(super) fn new(to: Option<Publisher>) -> Self {
-        Self { to, ..Self::default() }
+    pub(super) fn new(to: Option<Publisher>, meters: Option<Meters>) -> Self {
+        Self { to, meters, ..Self::default() }
     }
 
     /// The objects were compiled anew, whatever came of it.
@@ -48,13 +54,25 @@ impl Recorder {
 }
 
 impl Keeper {
+    /// Lets what names pods that are gone be forgotten.
+    pub(super) fn forget_series(&self) {
+        if let Some(meters) = &self.recorder.meters {
+            meters.forget(|namespace, name| self.objects.has_pod(namespace, name));
+        }
+    }
+
     /// Tells what there is to tell now.
     pub(super) fn publish(&mut self) {
         if self.recorder.to.is_none() {
             return;
         }
         let objects = self.recorder.objects.unwrap_or_else(|| self.count_objects());
-        self.recorder.objects = Some(objects);
+        if self.recorder.objects.is_none() {
+            self.recorder.policies = self.objects.policies().map(|p| p.origin().to_string()).collect();
+            self.recorder.objects = Some(objects);
+        }
+        let policies = &self.recorder.policies;
+        let verdicts = self.observer.verdicts(|policy| policies.contains(policy)).clone();
         let snapshot = Snapshot {
             endpoints: self.count_endpoints(),
             objects,
@@ -64,6 +82,8 @@ impl Keeper {
             compile_failed: self.refused.is_some(),
             maps_incomplete: self.incomplete.is_some(),
             dns: self.learner.counts(),
+            dns_latency: self.observer.latency(),
+            verdicts,
             kept: self.recorder.kept,
             compile: self.recorder.compile,
             apply: self.recorder.apply,

@@ -170,6 +170,7 @@ mod tests {
             identity: 256,
             profile: Default::default(),
             annotations: BTreeMap::new(),
+            workload: None,
             policies: Default::default(),
         }
     }

@@ -48,7 +48,7 @@ pub struct AgentArgs {
     pub drop_events: bool,
     /// Serve metrics for Prometheus at /metrics, and /livez and /readyz; default: nowhere. They are for everybody who can
     /// reach the address
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", group = "places")]
     pub metrics: Option<SocketAddr>,
     /// This node's name in those objects; default: the host's name
     #[arg(long, value_name = "NAME")]

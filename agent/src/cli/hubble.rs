@@ -4,15 +4,15 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::Args;
-use egret_core::flow::Ring;
+use clap::{ArgGroup, Args};
+use egret_core::flow::{MeterConfig, MeterError, Ring};
 
 use crate::exit::{self, Refusal};
 use crate::observe::{Destination, ExportOptions, Listen, ServerFiles, json};
 
 /// Where flows can be observed.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Flows")]
+#[command(next_help_heading = "Flows", group(ArgGroup::new("places").multiple(true)))]
 pub struct HubbleArgs {
     /// Where `hubble` asks (`HUBBLE_SERVER=unix://PATH`), as root; default: hubble.sock beside the agent's socket
     #[arg(long, value_name = "PATH")]
@@ -36,6 +36,13 @@ pub struct HubbleArgs {
     /// The file.
     #[command(flatten)]
     pub export: ExportArgs,
+    /// Count flows in Hubble's metrics and in its words: `drop dns:query;ignoreAAAA flow:destinationContext=dns|ip`. Served
+    /// beside --metrics, unless --hubble-metrics-server is given
+    #[arg(long, value_name = "METRICS", value_parser = parse_metrics, requires = "places")]
+    pub hubble_metrics: Option<MeterConfig>,
+    /// Serve them at this address, at /metrics, for everybody who can reach it; Cilium has them at port 9965
+    #[arg(long, value_name = "IP:PORT", group = "places", requires = "hubble_metrics")]
+    pub hubble_metrics_server: Option<SocketAddr>,
 }
 
 impl HubbleArgs {
@@ -119,6 +126,10 @@ impl ExportArgs {
         options.check().map_err(|error| usage(format!("--hubble-export-..: {error}")))?;
         Ok(Some(options))
     }
+}
+
+fn parse_metrics(text: &str) -> Result<MeterConfig, String> {
+    text.parse().map_err(|error: MeterError| error.to_string())
 }
 
 fn parse_listen(text: &str) -> Result<SocketAddr, String> {
@@ -208,6 +219,28 @@ mod tests {
             assert_eq!(listen("127.0.0.1:1", half), Err(exit::USAGE), "{half:?}");
         }
         assert_eq!(parse(&server).err(), Some(exit::USAGE), "there is nothing to encrypt");
+        for (metrics, good) in [
+            (&["--hubble-metrics", "drop flow:sourceContext=ip"][..], false),
+            (&["--hubble-metrics", "drop flow:sourceContext=ip", "--metrics", "127.0.0.1:1"], true),
+            (&["--hubble-metrics", "drop", "--hubble-metrics-server", "127.0.0.1:1"], true),
+            (
+                &[
+                    "--hubble-metrics",
+                    "drop",
+                    "--hubble-metrics-server",
+                    "127.0.0.1:1",
+                    "--metrics",
+                    "127.0.0.1:2",
+                ],
+                true,
+            ),
+            (&["--hubble-metrics-server", "127.0.0.1:1"], false),
+            (&["--hubble-metrics-server", "127.0.0.1:1", "--metrics", "127.0.0.1:2"], false),
+            (&["--hubble-metrics", "drops", "--metrics", "127.0.0.1:1"], false),
+            (&["--hubble-metrics", "", "--metrics", "127.0.0.1:1"], false),
+        ] {
+            assert_eq!(parse(metrics).is_ok(), good, "{metrics:?}");
+        }
         for (buffer, good) in [("1", true), ("65535", true), ("0", false), ("4096", false), ("x", false)] {
             assert_eq!(parse(&["--flow-buffer", buffer]).is_ok(), good, "{buffer}");
         }

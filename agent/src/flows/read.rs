@@ -5,6 +5,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use egret_common::net::Direction;
 use egret_common::verdict::{DropReason, Verdict};
@@ -193,6 +194,7 @@ fn dns(f: &wire::Flow) -> Option<Dns> {
         cnames: dns.cnames.clone(),
         rcode: u16::try_from(dns.rcode).unwrap_or_default(),
         rrtypes: dns.rrtypes.clone(),
+        latency: (l7.latency_ns != 0).then(|| Duration::from_nanos(l7.latency_ns)),
     })
 }
 

@@ -3,14 +3,16 @@
 //! ```text
 //!  Keeper ──Snapshot, once a second──> watch ──┐
 //!                                              ├──> a thread of its own ──> /metrics, /livez, /readyz
-//!  kernel's maps <──Reader, when asked─────────┘
+//!  kernel's maps <──Reader, when asked─────────┤
+//!  flows ──counted by observe::Meters, locked──┘
 //! ```
-//! Owns the names of the metrics and what they mean. Must not know: policies, pods, addresses. Every label has a fixed set
-//! of values: the number of series depends on this build alone. Nothing here is waited for by the loop, and a scrape makes
+//! Owns the names of the metrics and what they mean. Must not know: pods, addresses. Every label has a fixed set of values,
+//! policies' names excepted, which are bounded where they are counted ([`Verdicts`]). Nothing here is waited for by the loop, and a scrape makes
 //! it do nothing: what it knows is published whether anybody asks or not, and what the kernel counts is read here, with
 //! handles of its own, at most once a second.
 
 mod histogram;
+mod hubble;
 mod kernel;
 mod page;
 mod series;
@@ -25,6 +27,7 @@ use tokio::sync::watch;
 
 use crate::datapath::Reader;
 use crate::learn::Counts;
+use crate::observe::{Meters, Verdicts};
 pub use histogram::Histogram;
 use kernel::Kernel;
 use server::Shared;
@@ -83,6 +86,10 @@ pub struct Snapshot {
     pub maps_incomplete: bool,
     /// Look-ups and answers.
     pub dns: Counts,
+    /// From a look-up to its answer.
+    pub dns_latency: Histogram,
+    /// How often each policy decided.
+    pub verdicts: Verdicts,
     /// Grants that were prolonged for an open connection.
     pub kept: u64,
     /// How long it took to compile a change.
@@ -115,17 +122,31 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(listener)
 }
 
+/// What is served where.
+#[derive(Debug, Default)]
+pub struct Places {
+    /// The agent's own metrics.
+    pub own: Option<TcpListener>,
+    /// Hubble's metrics; `None`: beside the agent's own.
+    pub hubble: Option<TcpListener>,
+    /// The same, if they are counted.
+    pub meters: Option<Meters>,
+}
+
 /// Serves until the process ends.
 ///
 /// # Errors
 /// No thread can be had.
-pub fn serve(listener: TcpListener, about: About, reader: Reader) -> io::Result<Publisher> {
+pub fn serve(places: Places, about: About, reader: Reader) -> io::Result<Publisher> {
     let (publisher, newest) = watch::channel(None);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-    let shared = Shared { about, newest, kernel: Kernel::new(reader) };
+    let Places { own, hubble, meters } = places;
+    let beside = meters.clone().filter(|_| hubble.is_none());
+    let shared = Shared { about, newest: newest.clone(), kernel: Some(Kernel::new(reader)), meters: beside };
+    let apart = Shared { about, newest, kernel: None, meters };
     thread::Builder::new().name("egret-metrics".into()).spawn(move || {
         // Without it the agent goes on; whoever scrapes sees that nobody answers.
-        if let Err(error) = runtime.block_on(server::serve(listener, shared)) {
+        if let Err(error) = runtime.block_on(server::serve([(own, shared), (hubble, apart)])) {
             crate::tell::line(format_args!("warning: metrics are not served any more: {error}"));
         }
     })?;

@@ -15,6 +15,7 @@ use super::series::{Family, Labels, Series};
 use super::{About, Snapshot};
 use crate::datapath::Totals;
 use crate::learn::{Counts, RCODES};
+use crate::observe::Verdicts;
 
 /// Everything there is to show.
 #[derive(Debug)]
@@ -26,13 +27,11 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// As OpenMetrics text.
-    pub(super) fn text(self) -> Result<String, Error> {
+    /// Appends it to a page of OpenMetrics text.
+    pub(super) fn write(self, page: &mut String) -> Result<(), Error> {
         let mut registry = Registry::with_prefix("egret");
         registry.register_collector(Box::new(self));
-        let mut text = String::new();
-        text::encode(&mut text, &registry)?;
-        Ok(text)
+        text::encode_registry(page, &registry)
     }
 }
 
@@ -54,7 +53,11 @@ impl Collector for Page {
             "Prolonged lives of addresses with an open connection",
             snapshot.kept,
         )?;
-        dns(&mut series, &snapshot.dns)
+        dns(&mut series, &snapshot.dns)?;
+        let help = "From a look-up to its answer, as both passed the workload's interface; of a look-up that was sent \
+                    again, from the last time";
+        series.durations("dns_latency", help, &snapshot.dns_latency)?;
+        verdicts(&mut series, &snapshot.verdicts)
     }
 }
 
@@ -208,6 +211,29 @@ fn dns(series: &mut Series<'_>, counts: &Counts) -> Result<(), Error> {
     series.counters(&Family("learned_answers", None, help), rows)
 }
 
+/// What a policy never did has no series; the count that policies share is always there.
+fn verdicts(series: &mut Series<'_>, verdicts: &Verdicts) -> Result<(), Error> {
+    let mut rows = Vec::new();
+    for (policy, counts, whole) in [("other", verdicts.other(), true)]
+        .into_iter()
+        .chain(verdicts.policies().map(|(policy, counts)| (policy, counts, false)))
+    {
+        for ((_, direction), counts) in DIRECTIONS.iter().zip(counts) {
+            for (action, count) in ["forwarded", "dropped", "audited"].into_iter().zip(*counts) {
+                let labels = [("policy", policy), ("direction", *direction), ("action", action)];
+                rows.extend((whole || count > 0).then_some((labels, count)));
+            }
+        }
+    }
+    let help = "First packets of connections by the policy that decided, as far as they are shown as flows: the kernel \
+                tells of 100 denials per second, endpoint, reason and CPU; where several policies deny by default, each \
+                is counted";
+    series.counters(
+        &Family("policy_verdicts", None, help),
+        rows.iter().map(|(labels, count)| (&labels[..], *count)),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::UNIX_EPOCH;
@@ -233,7 +259,8 @@ mod tests {
         let totals = Some(Totals { rows, no_room: 2, forbidden: 0 });
         let kernel = Readings { totals, ..Readings::default() };
         let about = About { started: UNIX_EPOCH, adopted: false, audit: true };
-        let text = Page { about, kernel, snapshot: None }.text().expect("written");
+        let mut text = String::new();
+        Page { about, kernel, snapshot: None }.write(&mut text).expect("written");
         for line in [
             "egret_drops_total{direction=\"egress\",reason=\"NoRule\"} 3",
             "egret_drops_total{direction=\"ingress\",reason=\"NoRule\"} 0",

@@ -15,13 +15,15 @@ use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use prometheus_client::encoding::text::encode_eof;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
 use super::kernel::Kernel;
 use super::page::Page;
-use super::{About, Newest};
+use super::{About, Newest, hubble};
+use crate::observe::Meters;
 
 /// Clients at a time; whoever comes later waits in the kernel's queue.
 const CLIENTS: usize = 16;
@@ -41,33 +43,41 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 pub(super) struct Shared {
     pub(super) about: About,
     pub(super) newest: watch::Receiver<Newest>,
-    pub(super) kernel: Kernel,
+    /// `None`: the agent's own metrics are not shown here.
+    pub(super) kernel: Option<Kernel>,
+    /// Hubble's, if they are shown here.
+    pub(super) meters: Option<Meters>,
 }
 
-/// Serves for ever.
-pub(super) async fn serve(listener: TcpListener, shared: Shared) -> io::Result<()> {
+/// Serves for ever, wherever there is a listener.
+pub(super) async fn serve(both: [(Option<TcpListener>, Shared); 2]) -> io::Result<()> {
+    let [own, hubble] = both.map(|(listener, shared)| async {
+        match listener {
+            Some(listener) => accept(listener, shared).await,
+            None => std::future::pending().await,
+        }
+    });
+    tokio::task::LocalSet::new().run_until(async { tokio::try_join!(own, hubble).map(drop) }).await
+}
+
+async fn accept(listener: TcpListener, shared: Shared) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let shared = Rc::new(RefCell::new(shared));
     let places = Arc::new(Semaphore::new(CLIENTS));
-    let tasks = tokio::task::LocalSet::new();
-    tasks
-        .run_until(async {
-            loop {
-                let place = places.clone().acquire_owned().await.map_err(io::Error::other)?;
-                let Ok((stream, _)) = listener.accept().await else {
-                    // No descriptor is left: one comes free when a client goes.
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                };
-                let shared = shared.clone();
-                tokio::task::spawn_local(async move {
-                    // A client that does not ask, or does not read, has itself to blame.
-                    let _ = timeout(PATIENCE, converse(stream, shared)).await;
-                    drop(place);
-                });
-            }
-        })
-        .await
+    loop {
+        let place = places.clone().acquire_owned().await.map_err(io::Error::other)?;
+        let Ok((stream, _)) = listener.accept().await else {
+            // No descriptor is left: one comes free when a client goes.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let shared = shared.clone();
+        tokio::task::spawn_local(async move {
+            // A client that does not ask, or does not read, has itself to blame.
+            let _ = timeout(PATIENCE, converse(stream, shared)).await;
+            drop(place);
+        });
+    }
 }
 
 async fn converse(stream: TcpStream, shared: Rc<RefCell<Shared>>) -> hyper::Result<()> {
@@ -100,12 +110,23 @@ impl Shared {
     }
 
     fn metrics(&mut self) -> Response<Full<Bytes>> {
-        let snapshot = self.newest.borrow().as_ref().map(|(_, snapshot)| snapshot.clone());
-        let page = Page { about: self.about, kernel: self.kernel.read().clone(), snapshot };
-        match page.text() {
+        match self.page() {
             Ok(text) => reply(StatusCode::OK, OPEN_METRICS, text),
             Err(error) => reply(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
         }
+    }
+
+    fn page(&mut self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        if let Some(kernel) = &mut self.kernel {
+            let snapshot = self.newest.borrow().as_ref().map(|(_, snapshot)| snapshot.clone());
+            Page { about: self.about, kernel: kernel.read().clone(), snapshot }.write(&mut text)?;
+        }
+        if let Some(meters) = &self.meters {
+            hubble::write(&mut text, meters)?;
+        }
+        encode_eof(&mut text)?;
+        Ok(text)
     }
 
     /// An agent that waits for its objects is alive: it says nothing then.

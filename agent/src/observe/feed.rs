@@ -11,8 +11,11 @@ use super::events::{AgentEvent, Dated};
 use super::export::Condition;
 use super::join::{self, Common};
 use super::known::Known;
+use super::latency::Queries;
 use super::store::Store;
+use super::verdicts::Verdicts;
 use super::{clock, dns, now};
+use crate::metrics::Histogram;
 
 /// At most one event per source and second tells of losses.
 const PAUSE: u64 = 1_000_000_000;
@@ -25,6 +28,8 @@ pub struct Feeder {
     node: Arc<NodeInfo>,
     /// Id of the next flow.
     next: u128,
+    queries: Queries,
+    verdicts: Verdicts,
     missed: Missed,
     kernel: Missed,
     /// What the kernel has counted so far, once it was asked.
@@ -47,7 +52,21 @@ impl Feeder {
         let next = u128::from(fastrand::u64(..)) << 64 | u128::from(fastrand::u64(..));
         let missed = |source| Missed { source, count: 0, first: 0, last: 0, told: 0 };
         let (missed, kernel) = (missed(LostSource::Queue), missed(LostSource::Kernel));
-        Self { queue, store, node, next, missed, kernel, counted: None, export, events, missed_events: 0 }
+        let (queries, verdicts) = (Queries::default(), Verdicts::default());
+        Self {
+            queue,
+            store,
+            node,
+            next,
+            queries,
+            verdicts,
+            missed,
+            kernel,
+            counted: None,
+            export,
+            events,
+            missed_events: 0,
+        }
     }
 
     /// Records about packets.
@@ -68,13 +87,27 @@ impl Feeder {
         }
         let common = self.common();
         for (event, message) in messages {
-            dns::flow(event, message, known, &common).into_iter().for_each(|flow| self.flow(flow));
+            let Some(mut flow) = dns::flow(event, message, known, &common) else { continue };
+            self.queries.pair(event, message, &mut flow);
+            self.flow(flow);
         }
     }
 
     /// The flows that are remembered and wanted, the newest first.
     pub fn history(&self, wanted: impl Fn(&Flow) -> bool) -> Vec<Arc<Flow>> {
         self.store.newest(wanted)
+    }
+
+    /// How long answers to DNS queries took.
+    #[must_use]
+    pub fn latency(&self) -> Histogram {
+        self.queries.latency()
+    }
+
+    /// How often each policy decided, but for those that are gone.
+    pub fn verdicts(&mut self, is_there: impl Fn(&str) -> bool) -> &Verdicts {
+        self.verdicts.retain(is_there);
+        &self.verdicts
     }
 
     /// The node's labels, as far as they are known.
@@ -123,6 +156,7 @@ impl Feeder {
     }
 
     fn flow(&mut self, mut flow: Flow) {
+        self.verdicts.count(&flow);
         flow.uuid = self.next;
         self.next = self.next.wrapping_add(1);
         let time = flow.time;
@@ -171,7 +205,7 @@ mod tests {
     use super::*;
 
     fn store() -> Arc<Store> {
-        Arc::new(Store::new(egret_core::flow::Ring::new(1).expect("a size")))
+        Arc::new(Store::new(egret_core::flow::Ring::new(1).expect("a size"), None))
     }
 
     #[test]

@@ -242,5 +242,6 @@ fn l7(dns: &Dns) -> wire::Layer7 {
         qtypes: dns.qtypes.clone(),
         rrtypes: dns.rrtypes.clone(),
     };
-    wire::Layer7 { r#type: kind.into(), latency_ns: 0, record: Some(wire::layer7::Record::Dns(record)) }
+    let latency = dns.latency.map_or(0, |latency| u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
+    wire::Layer7 { r#type: kind.into(), latency_ns: latency, record: Some(wire::layer7::Record::Dns(record)) }
 }

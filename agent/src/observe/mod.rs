@@ -2,7 +2,7 @@
 //! API.
 //!
 //! ```text
-//!  FlowEvent, DNS message ──join, dns (ask Known)──> Flow ──Feeder──> bounded queue ──> Store: Ring, Tally
+//!  FlowEvent, DNS message ──join, dns (ask Known)──> Flow ──Feeder──> bounded queue ──> Store: Ring, Tally, Meters
 //!  hubble, egret observe  <──gRPC── observer, peer, health <──message, mask── Reader <──────┤   (a thread of its own)
 //!  AgentEvent ──Feeder──> bounded queue ──> Events ──> observer
 //!  a file, rotated        <──────── export: a thread for the disk <──lines of JSON── Reader <┘
@@ -17,8 +17,10 @@ mod feed;
 mod join;
 pub(crate) mod json;
 mod known;
+mod latency;
 mod mask;
 pub(crate) mod message;
+mod meters;
 mod observer;
 mod peer;
 pub mod proto;
@@ -27,6 +29,7 @@ mod seat;
 mod serve;
 mod store;
 mod tcp;
+mod verdicts;
 mod words;
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -35,8 +38,10 @@ pub use events::{AgentEvent, EndpointRef};
 pub use export::{Destination, ExportOptions};
 pub use feed::Feeder;
 pub use known::{Known, Local};
+pub use meters::Meters;
 pub use serve::{Listen, Options, Server, start};
 pub use tcp::ServerFiles;
+pub use verdicts::{Counts, Verdicts};
 
 use crate::host;
 

@@ -24,6 +24,7 @@ use tonic_health::ServingStatus;
 use super::events::{AgentEvent, Dated, Events};
 use super::export::{Export, ExportOptions, Exporter};
 use super::feed::Feeder;
+use super::meters::Meters;
 use super::now;
 use super::observer::{From, FromRing};
 use super::peer::OneNode;
@@ -64,6 +65,8 @@ pub struct Options {
     pub node: String,
     /// Flows are written to a file as well.
     pub export: Option<ExportOptions>,
+    /// Counts flows on their way.
+    pub meters: Option<Meters>,
 }
 
 /// A TCP address. Where nobody vouches for clients, whoever reaches it may read.
@@ -101,7 +104,7 @@ pub fn start(options: &Options) -> Result<(Feeder, Server), Refusal> {
     // There is room for the first one.
     let _ = happened.try_send((now(), AgentEvent::Started));
     let (stop, stopped) = oneshot::channel();
-    let store = Arc::new(Store::new(ring));
+    let store = Arc::new(Store::new(ring, options.meters.clone()));
     let export = options.export.clone().map(Export::start).transpose().map_err(|error| no_thread(&error))?;
     let condition = export.as_ref().map(|export| export.condition.clone());
     let work = Work { options: options.clone(), store: store.clone(), unix, tcp, entries, events, export };

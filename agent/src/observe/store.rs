@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use egret_core::flow::{Entry, Filters, Flow, Next, Query, QueryError, Reader, Ring, Tally};
 use tokio::sync::{mpsc, watch};
 
-use super::now;
+use super::{Meters, now};
 
 /// Flows that are put into the ring before those who wait are woken.
 const BATCH: usize = 256;
@@ -18,6 +18,8 @@ pub(super) struct Store {
     /// Number of the entry that comes next.
     end: watch::Sender<u64>,
     begun: u64,
+    /// What is counted of all that comes; `None`: nothing.
+    meters: Option<Meters>,
 }
 
 #[derive(Debug)]
@@ -38,15 +40,16 @@ pub(super) struct Fill {
 }
 
 impl Store {
-    pub(super) fn new(ring: Ring) -> Self {
+    pub(super) fn new(ring: Ring, meters: Option<Meters>) -> Self {
         let inner = Inner { ring, tally: Tally::default() };
-        Self { inner: Mutex::new(inner), end: watch::Sender::new(0), begun: now() }
+        Self { inner: Mutex::new(inner), end: watch::Sender::new(0), begun: now(), meters }
     }
 
     /// Takes what comes until nobody can send any more.
     pub(super) async fn fill(&self, mut queue: mpsc::Receiver<Entry>) {
         let mut batch = Vec::with_capacity(BATCH);
         while queue.recv_many(&mut batch, BATCH).await > 0 {
+            self.meters.iter().for_each(|meters| meters.see(&batch));
             let now = now();
             let mut inner = self.lock();
             for entry in batch.drain(..) {

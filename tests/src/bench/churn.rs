@@ -7,7 +7,6 @@
 //! The double runs in this process, on the same two cores as the agent: what it costs is not the agent's, but slows it.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::net::TcpListener;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +22,7 @@ use egret_tests::apiserver::town::{self, Town, at_rate};
 use egret_tests::netns::{World, WorldBuilder};
 use nix::sys::signal::Signal;
 
+use super::process::Process;
 use super::stats::quantile;
 use super::table::Table;
 
@@ -66,24 +66,8 @@ impl Scene {
         Self { agent, api, _world: world, ready: begun.elapsed() }
     }
 
-    fn process(&self, file: &str) -> String {
-        fs::read_to_string(format!("/proc/{}/{file}", self.agent.process().pid())).expect("it runs")
-    }
-
-    /// Processor time so far.
-    fn cpu(&self) -> Duration {
-        let stat = self.process("stat");
-        let fields: Vec<&str> = stat.rsplit(')').next().expect("fields").split_whitespace().collect();
-        let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().expect("a number")).sum();
-        // USER_HZ is 100 on every architecture that Linux has BPF for.
-        Duration::from_millis(ticks * 10)
-    }
-
-    /// A line of `status`, in MiB.
-    fn memory(&self, line: &str) -> u64 {
-        let status = self.process("status");
-        let found = status.lines().find_map(|l| l.strip_prefix(line)).expect("a line");
-        found.split_whitespace().find_map(|word| word.parse::<u64>().ok()).expect("kB") / 1024
+    fn process(&self) -> Process {
+        Process(self.agent.process().pid())
     }
 }
 
@@ -114,11 +98,11 @@ pub(super) fn run() -> Table {
         ["", "p50 ms", "p99 ms", "lost", "wanted", "verdict"],
     );
     let large = Scene::new(&LARGE, false);
-    let (ready, peak) = (large.ready, large.memory("VmHWM:"));
+    let (ready, peak) = (large.ready, large.process().memory("VmHWM:"));
     drop(large);
     let mut scene = Scene::new(&BUSY, true);
     let map = identities(&scene);
-    let settled = scene.memory("VmRSS:");
+    let settled = scene.process().memory("VmRSS:");
     let pending = [const { Mutex::new(Pending::new()) }; 2];
     let (times, cpu) = measured(&scene, &map, &pending);
     for (what, (mut seen, lost)) in ["label changes, 200/s", "pods made, 50/s"].into_iter().zip(times) {
@@ -135,7 +119,7 @@ pub(super) fn run() -> Table {
         ]);
     }
     let met = |good: bool| if good { "met" } else { "over" };
-    let (cores, resident) = (cpu.as_secs_f64() / SECONDS as f64, scene.memory("VmHWM:"));
+    let (cores, resident) = (cpu.as_secs_f64() / SECONDS as f64, scene.process().memory("VmHWM:"));
     table.note(format!("agent: {cores:.2} cores (wanted 0.5: {})", met(cores < 0.5)));
     table.note(format!(
         "agent: {settled} MiB at rest, {resident} MiB at most (wanted 200: {})",
@@ -180,7 +164,7 @@ fn measured(scene: &Scene, map: &Identities, pending: &[Mutex<Pending>; 2]) -> (
         let before = map.get(&addr, 0).ok();
         pending[of].lock().expect("a lock").insert(addr, (before, begun));
     };
-    let before = scene.cpu();
+    let before = scene.process().cpu();
     let api = &scene.api;
     let seen = thread::scope(|scope| {
         let watcher = scope.spawn(|| watch(map, pending, &over));
@@ -208,7 +192,7 @@ fn measured(scene: &Scene, map: &Identities, pending: &[Mutex<Pending>; 2]) -> (
         over.store(true, Ordering::Relaxed);
         watcher.join().expect("no panic")
     });
-    (seen, scene.cpu() - before)
+    (seen, scene.process().cpu() - before)
 }
 
 /// Looks until nothing is pending and nothing more will be.

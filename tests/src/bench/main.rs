@@ -8,6 +8,7 @@
 //! sockets (TCP_RR, TCP_CRR, UDP, DNS latency): no filter | nftables | egret run, or egret at a pod's veth
 //! changes: labels and policies from a text to the kernel's maps, through the agent's own code
 //! churn: an API server with a cluster that changes, and an agent of its own process
+//! observe: new flows of a pod while an agent reads their events, while it is stopped, and without events
 //! ```
 
 mod changes;
@@ -16,7 +17,9 @@ mod dns;
 mod flood;
 mod floor;
 mod names;
+mod observe;
 mod packets;
+mod process;
 mod setup;
 mod sockets;
 mod stats;
@@ -24,11 +27,11 @@ mod table;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: bench [packets|packets-tc|flood|flood-tc|dns|names|changes|churn|sockets|sockets-tc]...   (none: all)";
+const USAGE: &str = "usage: bench [packets|packets-tc|flood|flood-tc|dns|names|changes|churn|observe|sockets|sockets-tc]...   (none: all)";
 /// A section: its name and what runs it.
 type Section = (&'static str, fn() -> table::Table);
 
-const SECTIONS: [Section; 10] = [
+const SECTIONS: [Section; 11] = [
     ("packets", packets::run),
     ("packets-tc", packets::run_tc),
     ("flood", flood::run),
@@ -37,6 +40,7 @@ const SECTIONS: [Section; 10] = [
     ("names", names::run),
     ("changes", changes::run),
     ("churn", churn::run),
+    ("observe", observe::run),
     ("sockets", sockets::run),
     ("sockets-tc", sockets::run_tc),
 ];

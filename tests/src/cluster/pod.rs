@@ -17,6 +17,8 @@ pub struct Pod {
     pub labels: Vec<(&'static str, &'static str)>,
     /// Annotations beside the one that says where it is.
     pub annotations: Vec<(&'static str, &'static str)>,
+    /// Kind and name of the object that controls it.
+    pub owner: Option<(&'static str, &'static str)>,
 }
 
 /// Every pod that there may be; `web2` is what `web` becomes when it is created anew.
@@ -28,6 +30,7 @@ pub(super) fn all() -> Vec<Pod> {
         addresses: [v4, v6],
         labels: vec![label],
         annotations: Vec::new(),
+        owner: None,
     };
     vec![
         pod("shop", "web", "10.244.0.11", "2001:db8:244::11", ("app", "web")),
@@ -67,12 +70,16 @@ impl Pod {
         };
         let mut annotations = vec![("egret.dev/netns", netns)];
         annotations.extend(&self.annotations);
+        let owner = self.owner.map(|(kind, name)| {
+            format!("\n  ownerReferences: [{{kind: {kind}, name: {name}, uid: u, controller: true}}]")
+        });
         format!(
             "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  namespace: {namespace}\n  uid: uid-{ns}\n  \
-             labels:{}\n  annotations:{}\nspec: {{nodeName: n1}}\n\
+             labels:{}\n  annotations:{}{}\nspec: {{nodeName: n1}}\n\
              status: {{phase: Running, podIPs: [{{ip: {v4}}}, {{ip: \"{v6}\"}}]}}\n",
             map(&self.labels),
-            map(&annotations)
+            map(&annotations),
+            owner.unwrap_or_default()
         )
     }
 }

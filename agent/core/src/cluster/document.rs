@@ -54,6 +54,8 @@ impl<'de> Deserialize<'de> for Document {
 enum Level {
     Root,
     Metadata,
+    Owners,
+    Owner,
     Spec,
     Containers,
     Container,
@@ -81,6 +83,8 @@ impl Level {
                 | "volumesAttached"
                 | "volumesInUse",
             ) => None,
+            (Self::Metadata, "ownerReferences") => Some(Self::Owners),
+            (Self::Owner, _) => matches!(field, "kind" | "name" | "controller").then_some(Self::Whole),
             (Self::Spec, "containers" | "initContainers") => Some(Self::Containers),
             (Self::Container, _) => {
                 matches!(field, "name" | "ports" | "restartPolicy").then_some(Self::Whole)
@@ -90,7 +94,11 @@ impl Level {
     }
 
     fn of_items(self) -> Self {
-        if self == Self::Containers { Self::Container } else { Self::Whole }
+        match self {
+            Self::Owners => Self::Owner,
+            Self::Containers => Self::Container,
+            _ => Self::Whole,
+        }
     }
 }
 
@@ -160,7 +168,8 @@ mod tests {
 
     const POD: &str = r#"{"metadata": {"name": "p", "namespace": "x", "uid": "u", "resourceVersion": "7",
         "labels": {"env": "prod", "volumes": "many"}, "annotations": {"egret.dev/reject": "true", "egret.dev/audit": "true"},
-        "managedFields": [{"manager": "kubelet"}]},
+        "managedFields": [{"manager": "kubelet"}],
+        "ownerReferences": [{"kind": "DaemonSet", "name": "d", "uid": "of-owner", "controller": true}]},
         "spec": {"nodeName": "n", "volumes": [{"name": "v"}], "containers": [{"name": "c", "image": "i", "env": [{}],
             "ports": [{"name": "http", "containerPort": 8080}]}]},
         "status": {"podIPs": [{"ip": "10.0.0.1"}], "containerStatuses": [{"ready": true}], "phase": "Running"}}"#;
@@ -175,7 +184,7 @@ mod tests {
         let whole: Value = serde_yaml_ng::from_str(POD).expect("an object");
         let cut = document(POD);
         let text = serde_yaml_ng::to_string(&cut.0).expect("text");
-        for gone in ["manager", "image", "- name: v", "ready"] {
+        for gone in ["manager", "image", "- name: v", "ready", "of-owner"] {
             assert!(!text.contains(gone), "{gone} in {text}");
         }
         assert_eq!(

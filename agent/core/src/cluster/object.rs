@@ -2,11 +2,13 @@
 //!
 //! Owns: what is kept of each kind, and how an object is called. Must not know: YAML, numbers, which object wins.
 
-use std::{collections::BTreeSet, fmt, net::IpAddr};
+use std::{collections::BTreeSet, fmt, net::IpAddr, sync::Arc};
 
 use ipnet::IpNet;
 
-use crate::{identity::NamedPorts, labels::Labels, names::Name, policy::Policy, ports::Proto};
+use crate::{
+    flow::Workload, identity::NamedPorts, labels::Labels, names::Name, policy::Policy, ports::Proto,
+};
 
 /// The kinds of objects that Egret reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -170,6 +172,8 @@ pub struct Pod {
     pub ports: NamedPorts,
     /// Search domains of its own (`dnsConfig`), beside those that the cluster gives it.
     pub searches: BTreeSet<Name>,
+    /// What controls it, if anything does.
+    pub workload: Option<Arc<Workload>>,
 }
 
 /// Where a pod is in its life.

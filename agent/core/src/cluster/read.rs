@@ -5,6 +5,7 @@
 
 mod field;
 mod group;
+mod owner;
 mod pod;
 mod service;
 

@@ -18,6 +18,7 @@ use super::{
     services,
 };
 use crate::{
+    flow::Workload,
     identity::{Identity, IdentityBook, Profile, UNMANAGED},
     labels::Labels,
     names::Name,
@@ -73,6 +74,8 @@ pub struct LocalPod {
     pub annotations: Labels,
     /// Search domains of its own, beside those that the cluster gives it.
     pub searches: BTreeSet<Name>,
+    /// What controls it, if anything does.
+    pub workload: Option<Arc<Workload>>,
     /// The policies that are about it.
     pub policies: Policies,
 }
@@ -172,6 +175,7 @@ impl Cluster {
                 profile: profile.clone(),
                 annotations: pod.annotations.clone(),
                 searches: pod.searches.clone(),
+                workload: pod.workload.clone(),
                 policies: meant(&selecting),
             });
         }

@@ -103,7 +103,7 @@ pub struct EventTypeFilter {
 }
 
 /// What a pod belongs to; as a filter, an empty field asks for nothing.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Workload {
     /// Its name.
     pub name: String,

@@ -51,7 +51,7 @@ fn packet(l4: L4) -> String {
     }
 }
 
-fn icmpv4(kind: u8) -> String {
+pub(super) fn icmpv4(kind: u8) -> String {
     let name = match kind {
         0 => "EchoReply",
         3 => "DestinationUnreachable",
@@ -66,7 +66,7 @@ fn icmpv4(kind: u8) -> String {
     name.into()
 }
 
-fn icmpv6(kind: u8) -> String {
+pub(super) fn icmpv6(kind: u8) -> String {
     let name = match kind {
         1 => "DestinationUnreachable",
         2 => "PacketTooBig",
@@ -107,7 +107,7 @@ fn dns_text(dns: &Dns) -> String {
 }
 
 /// The words of the IANA registry.
-fn rcode(code: u16) -> String {
+pub(super) fn rcode(code: u16) -> String {
     let name = match code {
         1 => "Format Error",
         2 => "Server Failure",

@@ -78,6 +78,7 @@ fn what_is_sent_can_be_read() {
             cnames: vec!["b.example.".into()],
             rcode: 3,
             rrtypes: vec!["CNAME".into(), "A".into()],
+            latency: Some(Duration::from_micros(7)),
         });
     });
     for matched in [Match::None, Match::L3Only, Match::L4Only, Match::All, Match::L3Proto, Match::ProtoOnly] {

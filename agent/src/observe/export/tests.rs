@@ -28,7 +28,7 @@ fn options(to: &str) -> ExportOptions {
 fn run(options: ExportOptions, flows: u128) -> (Duration, Arc<Condition>) {
     let mut export = Export::start(options).expect("started");
     let condition = export.condition.clone();
-    let store = Arc::new(Store::new(Ring::new(7).expect("a ring")));
+    let store = Arc::new(Store::new(Ring::new(7).expect("a ring"), None));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("one");
     let begun = Instant::now();
     runtime.block_on(async {

@@ -27,7 +27,7 @@ fn time(entry: Option<Entry>) -> Option<i64> {
 
 #[tokio::test]
 async fn a_follower_is_woken_and_told_what_it_missed() {
-    let store = Arc::new(Store::new(Ring::new(3).expect("a size")));
+    let store = Arc::new(Store::new(Ring::new(3).expect("a size"), None));
     let (queue, entries) = mpsc::channel(64);
     let filled = store.clone();
     let work = async move {

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use egret_tests::dnsd::raw::{self, rtype};
 use egret_tests::exec::Cmd;
 
-use super::server::{CRR, RR, UDP, pin};
+use super::super::process::pin;
+use super::server::{CRR, RR, UDP};
 
 /// Time per turn.
 const SPAN: Duration = Duration::from_millis(100);
@@ -31,7 +32,7 @@ pub(super) fn command(name: &str, resolver: &str) -> Cmd {
 
 /// Says `0` when ready, then obeys `rr`, `crr`, `udp` and `dns` until its input ends.
 pub(super) fn main(args: &[String]) -> ExitCode {
-    pin(0);
+    pin(0, 0);
     let [name, resolver] = args else { return ExitCode::from(64) };
     match obey(name, resolver) {
         Ok(()) => ExitCode::SUCCESS,

@@ -8,6 +8,8 @@ use std::thread::{self, JoinHandle};
 use egret_tests::netns::Ns;
 use egret_tests::wait::Stop;
 
+use super::super::process::pin;
+
 /// One connection, many round trips.
 pub(super) const RR: u16 = 5000;
 /// One round trip per connection.
@@ -51,7 +53,7 @@ impl Drop for Server {
 
 /// Takes connections; `serve` gets each.
 fn accept(listener: &TcpListener, stop: &Stop, serve: fn(TcpStream)) {
-    pin(1);
+    pin(0, 1);
     listener.set_nonblocking(true).expect("a listener that does not block");
     while stop.readable(&[listener.as_fd()]).is_some() {
         while let Ok((stream, _)) = listener.accept() {
@@ -72,21 +74,10 @@ fn echo(mut stream: TcpStream) {
 }
 
 fn swallow(socket: &UdpSocket, stop: &Stop) {
-    pin(1);
+    pin(0, 1);
     socket.set_nonblocking(true).expect("a socket that does not block");
     let mut buffer = [0; 2048];
     while stop.readable(&[socket.as_fd()]).is_some() {
         while socket.recv(&mut buffer).is_ok() {}
-    }
-}
-
-/// Keeps this thread on one CPU, where there are several.
-pub(super) fn pin(cpu: usize) {
-    let count = thread::available_parallelism().map_or(1, usize::from);
-    // SAFETY: an all-zero set is valid; the call reads it for its size.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu % count, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
     }
 }

@@ -2,9 +2,12 @@
 //!
 //! Owns: which fields count. Must not know: what follows from them.
 
+use std::sync::Arc;
+
 use super::{
     super::object::{Node, Phase, Pod},
     field::{Field, Read},
+    owner,
 };
 use crate::{identity::NamedPorts, labels::Labels, names::Name, tuning::ANNOTATIONS};
 
@@ -27,10 +30,12 @@ pub(super) fn pod(root: &Field<'_>) -> Read<Pod> {
     annotations.retain(|key, _| key.starts_with(ANNOTATIONS));
     let node = spec.get("nodeName")?.text_or_empty()?;
     let account = spec.get("serviceAccountName")?.text_or_empty()?;
+    let labels = metadata.get("labels")?.labels()?;
     let mut pod = Pod {
         uid,
         created: time(&metadata.get("creationTimestamp")?)?,
-        labels: metadata.get("labels")?.labels()?,
+        workload: owner::workload(&metadata, &labels).map(Arc::new),
+        labels,
         annotations,
         node: Some(node).filter(|n| !n.is_empty()),
         service_account: if account.is_empty() { SERVICE_ACCOUNT.to_owned() } else { account },

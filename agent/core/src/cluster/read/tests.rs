@@ -81,6 +81,8 @@ status:
     use crate::ports::Proto::{Tcp, Udp};
     let want = Pod {
         searches: Default::default(),
+        // Nothing controls it.
+        workload: None,
         uid: "11111111-2222-3333-4444-555555555555".to_owned(),
         created: "2026-01-31T12:00:00Z".to_owned(),
         labels: labels(&[("app", "web")]),
