@@ -32,6 +32,7 @@
 //! | [`eval`] | the oracle: what the text of the policies says, read slowly |
 //! | [`dns`] | full parser, TCP reassembly, cache per workload, lifetimes |
 //! | [`flow`] | flows in the words of Hubble's API: the ring, selection, filters |
+//! | [`propose`] | policies from flows, and what policies would do with flows |
 //! | [`state`] | the one owner of all of it |
 //!
 //! ## Invariants, as absences
@@ -60,5 +61,6 @@ mod numbering;
 pub mod policy;
 pub mod ports;
 mod problem;
+pub mod propose;
 pub mod state;
 pub mod tuning;
