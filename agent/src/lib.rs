@@ -7,6 +7,7 @@ pub mod cli;
 pub mod connection;
 pub mod datapath;
 pub mod exit;
+pub mod flows;
 pub mod host;
 pub mod kubectl;
 pub mod learn;
@@ -48,6 +49,7 @@ pub fn main() -> u8 {
         cli::Command::Identity(command) => show::identity(command),
         cli::Command::Fqdn(command) => show::fqdn(command),
         cli::Command::Policy(command) => show::policy(command),
+        cli::Command::Observe(args) => flows::observe(args),
         cli::Command::Bpf(command) => show::bpf(command),
         cli::Command::Uninstall(args) => uninstall(args),
     };

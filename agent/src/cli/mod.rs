@@ -4,6 +4,7 @@
 mod agent;
 mod hubble;
 mod names;
+mod observe;
 mod run;
 mod show;
 
@@ -14,6 +15,9 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 pub use agent::{AgentArgs, DnsReject, Established, Source, StartupMode};
 pub use hubble::HubbleArgs;
 pub use names::NamesArgs;
+pub use observe::{
+    ColorWhen, FilterArgs, FlowFormat, Given, ObserveArgs, SelectionArgs, ServerArgs, StyleArgs, TimeFormat,
+};
 pub use run::{OnDeny, Output, ReportFormat, RunArgs};
 pub use show::{
     BpfCommand, BpfDump, CacheCommand, EndpointCommand, Format, FqdnCommand, Get, IdentityCommand,
@@ -52,6 +56,8 @@ pub enum Command {
     /// Policies in force, or in files
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Show flows, with the reason of each denial
+    Observe(Box<ObserveArgs>),
     /// The kernel's maps
     #[command(subcommand)]
     Bpf(BpfCommand),

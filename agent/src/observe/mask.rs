@@ -34,7 +34,7 @@ const ALWAYS: [&str; 12] = [
 
 /// The wanted fields of a message by number.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Mask(BTreeMap<u32, Want>);
+pub(crate) struct Mask(BTreeMap<u32, Want>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Want {

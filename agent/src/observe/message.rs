@@ -16,7 +16,7 @@ use super::proto::observer::get_flows_response::ResponseTypes;
 const OBSERVED: &str = "kernel";
 
 /// An answer of GetFlows.
-pub(super) fn response(entry: &Entry, node: &str, mask: Option<&Mask>) -> GetFlowsResponse {
+pub(crate) fn response(entry: &Entry, node: &str, mask: Option<&Mask>) -> GetFlowsResponse {
     let (time, response) = match entry {
         Entry::Flow(seen) => {
             let flow = flow(seen);
@@ -47,14 +47,15 @@ fn losses(lost: &Lost) -> wire::LostEvent {
     }
 }
 
-fn flow(f: &Flow) -> wire::Flow {
+pub(crate) fn flow(f: &Flow) -> wire::Flow {
     let (r#type, sub_type) = f.event_type();
     let kind = if f.kind == Kind::L7 { wire::FlowType::L7 } else { wire::FlowType::L3L4 };
     let mut message = wire::Flow {
         time: Some(timestamp(f.time)),
         verdict: verdict(f.verdict).into(),
         drop_reason: f.hubble_reason(),
-        drop_reason_desc: f.hubble_reason(),
+        // The enumeration has every number that a reason can have (see the test of `json`).
+        drop_reason_desc: i32::try_from(f.hubble_reason()).unwrap_or_default(),
         ip: Some(ip(f)),
         l4: Some(wire::Layer4 { protocol: l4(f.l4) }),
         source: Some(endpoint(&f.source)),

@@ -11,13 +11,14 @@
 mod dns;
 mod feed;
 mod join;
+pub(crate) mod json;
 mod known;
 mod mask;
-mod message;
+pub(crate) mod message;
 mod observer;
 mod peer;
 pub mod proto;
-mod request;
+pub(crate) mod request;
 mod seat;
 mod serve;
 mod store;

@@ -1,15 +1,16 @@
 //! What a client asks for, out of its words.
 
 use egret_core::flow::{
-    EventTypeFilter, FilterError, Filters, FlowFilter, Interface, Query, SideFilter, TCP_NS, Workload,
+    EventTypeFilter, FilterError, Filters, FlowFilter, Interface, Query, SideFilter, Workload,
 };
-use prost_types::{FieldMask, Timestamp};
+use prost_types::FieldMask;
 
 use super::proto::flow as wire;
 use super::proto::observer::GetFlowsRequest;
+use crate::flows::read::{nanoseconds, tcp_flags};
 
 /// Which flows, by number and time.
-pub(super) fn query(request: &GetFlowsRequest) -> Query {
+pub(crate) fn query(request: &GetFlowsRequest) -> Query {
     Query {
         number: request.number,
         first: request.first,
@@ -20,21 +21,20 @@ pub(super) fn query(request: &GetFlowsRequest) -> Query {
 }
 
 /// Which flows, by what they are.
-pub(super) fn filters(request: &GetFlowsRequest) -> Result<Filters, FilterError> {
+pub(crate) fn filters(request: &GetFlowsRequest) -> Result<Filters, FilterError> {
+    lists(&request.whitelist, &request.blacklist)
+}
+
+/// The same of two lists.
+pub(crate) fn lists(white: &[wire::FlowFilter], black: &[wire::FlowFilter]) -> Result<Filters, FilterError> {
     let read = |list: &[wire::FlowFilter]| list.iter().map(filter).collect::<Vec<_>>();
-    Filters::new(&read(&request.whitelist), &read(&request.blacklist))
+    Filters::new(&read(white), &read(black))
 }
 
 /// Which fields of them; clients before 1.19 ask elsewhere.
 pub(super) fn mask(request: &GetFlowsRequest) -> Option<&FieldMask> {
     let old = || request.experimental.as_ref().and_then(|old| old.field_mask.as_ref());
     request.field_mask.as_ref().or_else(old)
-}
-
-/// Before 1970 nothing was seen.
-fn nanoseconds(time: &Timestamp) -> u64 {
-    let seconds = u64::try_from(time.seconds).unwrap_or_default();
-    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.nanos).unwrap_or_default())
 }
 
 fn filter(f: &wire::FlowFilter) -> FlowFilter {
@@ -49,7 +49,7 @@ fn filter(f: &wire::FlowFilter) -> FlowFilter {
         event_type: f.event_type.iter().map(event_type).collect(),
         traffic_direction: f.traffic_direction,
         protocol: f.protocol,
-        tcp_flags: f.tcp_flags.iter().map(flags).collect(),
+        tcp_flags: f.tcp_flags.iter().map(tcp_flags).collect(),
         ip_version: f.ip_version,
         reply: f.reply,
         dns_query: f.dns_query,
@@ -100,21 +100,6 @@ fn sides(f: &wire::FlowFilter) -> (SideFilter, SideFilter) {
 
 fn event_type(f: &wire::EventTypeFilter) -> EventTypeFilter {
     EventTypeFilter { kind: f.r#type, sub: f.match_sub_type.then_some(f.sub_type) }
-}
-
-fn flags(f: &wire::TcpFlags) -> u16 {
-    let bits = [
-        (f.fin, 0x01),
-        (f.syn, 0x02),
-        (f.rst, 0x04),
-        (f.psh, 0x08),
-        (f.ack, 0x10),
-        (f.urg, 0x20),
-        (f.ece, 0x40),
-        (f.cwr, 0x80),
-        (f.ns, TCP_NS),
-    ];
-    bits.into_iter().filter(|(set, _)| *set).fold(0, |flags, (_, bit)| flags | bit)
 }
 
 #[cfg(test)]

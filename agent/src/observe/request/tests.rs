@@ -1,5 +1,8 @@
 //! Every field of a filter arrives where it belongs.
 
+use egret_core::flow::TCP_NS;
+use prost_types::Timestamp;
+
 use super::*;
 
 fn text(value: &str) -> Vec<String> {
