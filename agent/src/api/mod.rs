@@ -38,6 +38,8 @@ pub enum Request {
     },
     /// [`Policies`].
     Policies,
+    /// A list of [`Service`].
+    Services,
     /// A list of [`Map`].
     Maps {
         /// Only this one.
@@ -208,6 +210,30 @@ pub struct Policy {
     pub rules: Vec<String>,
     /// Pods that it selects, of those that are known.
     pub selects: Vec<String>,
+}
+
+/// One port of a Service, with what is behind it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Service {
+    /// Its address.
+    pub vip: IpAddr,
+    /// Its port.
+    pub port: u16,
+    /// `tcp`, `udp` or `sctp`.
+    pub proto: String,
+    /// Those behind it: of each kind one or two. None: nobody gets through.
+    pub backends: Vec<Backend>,
+}
+
+/// One of those behind a Service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Backend {
+    /// Its address.
+    pub ip: IpAddr,
+    /// Its port.
+    pub port: u16,
+    /// The labels of its identity as Cilium prints them.
+    pub labels: Vec<String>,
 }
 
 /// A map with its entries.

@@ -8,7 +8,7 @@ use egret_common::{net::Direction, verdict::Verdict};
 
 use super::{Act, Peer, ProposeError, Seen, Subject, seen::passed, who::is_forbidden};
 use crate::{
-    flow::{Flow, Side},
+    flow::{Flow, Side, Workload},
     labels::Labels,
     names::Name,
 };
@@ -30,6 +30,15 @@ pub enum Choice {
         /// Its name.
         name: String,
     },
+    /// The pods of a Deployment or the like, as far as flows name it.
+    Workload {
+        /// Its namespace.
+        namespace: String,
+        /// Its kind.
+        kind: String,
+        /// Its name.
+        name: String,
+    },
     /// Those of a namespace with these labels; without labels, each kind by itself.
     Labels {
         /// The namespace.
@@ -44,6 +53,10 @@ impl Choice {
         match self {
             Self::All => true,
             Self::Pod { namespace, name } => side.namespace == *namespace && side.pod == *name,
+            Self::Workload { namespace, kind, name } => {
+                let is = |workload: &Workload| workload.kind == *kind && workload.name == *name;
+                subject.namespace == *namespace && side.workloads.iter().any(is)
+            }
             Self::Labels { namespace, labels } => {
                 let has = |(key, value): (&String, &String)| subject.labels.get(key) == Some(value);
                 subject.namespace == *namespace && labels.iter().all(has)

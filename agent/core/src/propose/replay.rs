@@ -24,6 +24,7 @@ use egret_common::{
 };
 
 use self::{people::People, tables::AtThatTime};
+use super::dns::times;
 use super::{Act, Collected, Need, Node, Peer, ProposeError, Services, Subject, Tally, search};
 use crate::{
     compile::{Book, Compiled, EndpointSpec, NamesAsk, World, addr, compile},
@@ -71,7 +72,7 @@ impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let arrow = if self.direction == Direction::Egress { "to" } else { "from" };
         let Self { subject, peer, what, reason, count, .. } = self;
-        write!(f, "{subject} {arrow} {peer}: {what}: {} ({count} times)", reason.name())
+        write!(f, "{subject} {arrow} {peer}: {what}: {} (seen {})", reason.name(), times(*count))
     }
 }
 

@@ -1,0 +1,161 @@
+//! Flows from a server or a file, as far as they count.
+
+use std::path::Path;
+use std::time::Duration;
+
+use egret_core::propose::{Choice, Collected, Services};
+use jiff::Timestamp;
+use tokio::time::{Instant, timeout_at};
+
+use super::record::{self, Record};
+use super::{choose, services, usage};
+use crate::cli::LearnArgs;
+use crate::exit::{self, Refusal};
+use crate::flows::{Client, Input, duration, read, read_time, target};
+use crate::observe::proto::observer::get_flows_response::ResponseTypes;
+use crate::observe::proto::observer::{GetFlowsRequest, GetFlowsResponse};
+use crate::tell;
+
+/// What there is to learn from.
+#[derive(Debug)]
+pub(super) struct Gathered {
+    pub(super) collected: Collected,
+    pub(super) services: Services,
+    /// Events that no policy is about.
+    pub(super) odd: u64,
+}
+
+/// Counts answers.
+struct Counter {
+    collected: Collected,
+    odd: u64,
+    since: u64,
+    record: Option<Record>,
+}
+
+/// Everything that the options ask for.
+pub(super) fn gather(args: &LearnArgs) -> Result<Gathered, Refusal> {
+    let choice = choose::choice(args)?;
+    let since = args.since.as_deref().map(|text| read_time(text, Timestamp::now()));
+    let since = since.transpose().map_err(|error| usage(format!("--since {error}")))?;
+    let record = args.record.as_deref().map(Record::create).transpose()?;
+    let mut counter = Counter {
+        collected: Collected::new(choice.clone(), args.include_dropped),
+        odd: 0,
+        since: since.as_ref().map_or(0, read::nanoseconds),
+        record,
+    };
+    let list = match &args.input_file {
+        Some(path) => from_file(path, &mut counter)?,
+        None => {
+            let request = request(args, &choice, since)?;
+            from_server(args, request, &mut counter)?;
+            // Now rather than before: Services that came up in the meantime are meant as well.
+            services::ask(&args.socket)
+        }
+    };
+    if let Some(mut record) = counter.record.take() {
+        record.services(&list)?;
+        record.end()?;
+    }
+    let (collected, odd) = (counter.collected, counter.odd);
+    Ok(Gathered { collected, services: services::read(&list), odd })
+}
+
+fn request(
+    args: &LearnArgs,
+    choice: &Choice,
+    since: Option<prost_types::Timestamp>,
+) -> Result<GetFlowsRequest, Refusal> {
+    let follow = args.duration.is_some();
+    let number = match args.last {
+        Some(last) => last,
+        None if since.is_some() || follow => 0,
+        None => u64::MAX,
+    };
+    Ok(GetFlowsRequest {
+        number,
+        follow,
+        since,
+        whitelist: choose::filters(choice),
+        ..GetFlowsRequest::default()
+    })
+}
+
+fn from_server(args: &LearnArgs, request: GetFlowsRequest, counter: &mut Counter) -> Result<(), Refusal> {
+    let length = args.duration.as_deref().map(length).transpose()?;
+    let (server, tls) = target(&args.server)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
+    let runtime = runtime.map_err(|error| {
+        Refusal::new(exit::OS_ERROR, format!("cannot start the event loop: {error}"), "try again")
+    })?;
+    runtime.block_on(async {
+        let client = Client::connect(&server, tls.as_ref()).await?;
+        let mut flows = client.flows(request).await?;
+        let end = length.map(|length| Instant::now() + length);
+        loop {
+            let next = match end {
+                Some(end) => timeout_at(end, flows.next()).await.unwrap_or(Ok(None)),
+                None => flows.next().await,
+            };
+            match next? {
+                Some(answer) => counter.take(&answer)?,
+                None if end.is_some_and(|end| Instant::now() < end) => {
+                    let cause = format!("{server} is gone: it ended the stream");
+                    return Err(Refusal::new(exit::UNAVAILABLE, cause, "is `egret agent` running?"));
+                }
+                None => return Ok(()),
+            }
+        }
+    })
+}
+
+fn length(text: &str) -> Result<Duration, Refusal> {
+    let wrong = || usage(format!("--for {text:?}: write how long, such as 10m"));
+    let nanoseconds = duration(text).and_then(|ns| u64::try_from(ns).ok()).filter(|ns| *ns > 0);
+    nanoseconds.map(Duration::from_nanos).ok_or_else(wrong)
+}
+
+/// The Services that stand there.
+fn from_file(path: &Path, counter: &mut Counter) -> Result<Vec<crate::api::Service>, Refusal> {
+    let unreadable = |error: std::io::Error| {
+        let cause = format!("cannot read {}: {error}", path.display());
+        Refusal::new(exit::NO_INPUT, cause, "give a file of flows as JSON")
+    };
+    let mut input = Input::whole(Input::open(path).map_err(unreadable)?).map_err(usage)?;
+    while let Some(answer) = input.next().map_err(unreadable)? {
+        counter.take(&answer)?;
+    }
+    match input.complaint() {
+        Some((complaint, true)) => {
+            let cause = format!("{}: {}", path.display(), tell::plain(&complaint));
+            return Err(Refusal::new(exit::DATA_ERROR, cause, "give a file of flows as JSON"));
+        }
+        Some((complaint, false)) => tell::line(tell::plain(&complaint)),
+        None => {}
+    }
+    Ok(record::services(input.others()))
+}
+
+impl Counter {
+    fn take(&mut self, answer: &GetFlowsResponse) -> Result<(), Refusal> {
+        let counts = match &answer.response_types {
+            Some(ResponseTypes::Flow(message)) => match read::flow(message) {
+                Ok(flow) => flow.time >= self.since && self.collected.see(&flow),
+                Err(_) => {
+                    self.odd += 1;
+                    false
+                }
+            },
+            Some(ResponseTypes::LostEvents(lost)) => {
+                self.collected.lose(lost.num_events_lost);
+                true
+            }
+            _ => false,
+        };
+        match &mut self.record {
+            Some(record) if counts => record.answer(answer),
+            _ => Ok(()),
+        }
+    }
+}
