@@ -52,7 +52,7 @@ pub struct LearnArgs {
     /// The newest N
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Window")]
     pub last: Option<u64>,
-    /// Go on with what comes, for so long, such as 10m
+    /// Go on with what comes, for so long, such as 10m; Ctrl-C ends it earlier
     #[arg(long = "for", value_name = "DURATION", help_heading = "Window")]
     pub duration: Option<String>,
 

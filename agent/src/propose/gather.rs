@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use egret_core::propose::{Choice, Collected, Services};
 use jiff::Timestamp;
-use tokio::time::{Instant, timeout_at};
+use tokio::signal::ctrl_c;
+use tokio::time::{Instant, sleep_until};
 
 use super::record::{self, Record};
 use super::{choose, services, usage};
@@ -92,20 +93,25 @@ fn from_server(args: &LearnArgs, request: GetFlowsRequest, counter: &mut Counter
     runtime.block_on(async {
         let client = Client::connect(&server, tls.as_ref()).await?;
         let mut flows = client.flows(request).await?;
-        let end = length.map(|length| Instant::now() + length);
-        loop {
-            let next = match end {
-                Some(end) => timeout_at(end, flows.next()).await.unwrap_or(Ok(None)),
-                None => flows.next().await,
-            };
-            match next? {
-                Some(answer) => counter.take(&answer)?,
-                None if end.is_some_and(|end| Instant::now() < end) => {
-                    let cause = format!("{server} is gone: it ended the stream");
-                    return Err(Refusal::new(exit::UNAVAILABLE, cause, "is `egret agent` running?"));
-                }
-                None => return Ok(()),
+        let Some(length) = length else {
+            while let Some(answer) = flows.next().await? {
+                counter.take(&answer)?;
             }
+            return Ok(());
+        };
+        let end = Instant::now() + length;
+        loop {
+            let answer = tokio::select! {
+                answer = flows.next() => answer?,
+                () = sleep_until(end) => return Ok(()),
+                // Who has seen enough gets the policy of what was seen.
+                _ = ctrl_c() => return Ok(()),
+            };
+            let Some(answer) = answer else {
+                let cause = format!("{server} is gone: it ended the stream");
+                return Err(Refusal::new(exit::UNAVAILABLE, cause, "is `egret agent` running?"));
+            };
+            counter.take(&answer)?;
         }
     })
 }

@@ -106,3 +106,6 @@ fn write(args: &LearnArgs, text: &str) -> Result<(), Refusal> {
         Refusal::new(exit::CANNOT_CREATE, cause, "give a file in a directory that can be written")
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -73,7 +73,7 @@ pub fn write(name: &str, uses: &BTreeSet<Use>, asked: &BTreeSet<Name>) -> String
         namespace: None,
         description: DESCRIPTION,
         subject: Labels::new(),
-        remarks: odd.into_iter().map(|name| unwritable(name)).collect(),
+        remarks: odd.into_iter().map(unwritable).collect(),
         egress: Some(dns.into_iter().chain(rules).collect()),
         ingress: None,
     };

@@ -106,7 +106,8 @@ impl Collected {
 
     /// Counts a flow; whether it counts.
     pub fn see(&mut self, flow: &Flow) -> bool {
-        if !passed(flow) && !(self.dropped && flow.verdict == Verdict::Dropped) {
+        let counts = passed(flow) || self.dropped && flow.verdict == Verdict::Dropped;
+        if !counts {
             return false;
         }
         let Some(seen) = Seen::of(flow).filter(|seen| self.choice.means(own(flow, seen), &seen.subject))

@@ -158,7 +158,7 @@ impl Made {
             .ingress
             .then(|| DraftRule::grouped(self.ingress.clone(), |_, count| format!("seen {}", times(count))));
         let mut head = vec![format!(
-            "Learned from {} flows, {} of which passed only by audit",
+            "Learned from flows: {}, of them by audit only: {}",
             self.flows.count, self.flows.audited
         )];
         if lost > 0 {
