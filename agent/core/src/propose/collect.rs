@@ -91,7 +91,7 @@ pub struct Collected {
     dropped: bool,
     needs: BTreeMap<Need, Tally>,
     /// When each name was asked for last.
-    asked: BTreeMap<(Subject, Name), u64>,
+    asked: BTreeMap<(Name, Subject), u64>,
     /// Something had no room.
     full: bool,
     lost: u64,
@@ -115,7 +115,7 @@ impl Collected {
             return false;
         };
         if let Act::Ask(.., name) = &seen.act {
-            let key = (seen.subject.clone(), name.clone());
+            let key = (name.clone(), seen.subject.clone());
             if self.asked.len() < MAX_NEEDS || self.asked.contains_key(&key) {
                 let time = self.asked.entry(key).or_default();
                 *time = flow.time.max(*time);
@@ -172,7 +172,7 @@ impl Collected {
         let times: Vec<(&Name, Option<u64>)> = names
             .iter()
             .map(|name| {
-                let asked = self.asked.get(&(seen.subject.clone(), name.clone())).copied();
+                let asked = self.asked.get(&(name.clone(), seen.subject.clone())).copied();
                 (name, asked.filter(|asked| *asked <= time))
             })
             .collect();

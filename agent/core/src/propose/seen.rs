@@ -28,17 +28,17 @@ pub enum Act {
     Odd(String),
 }
 
-/// One need of a workload.
+/// One need of a workload. What differs most stands first: that is compared first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seen {
-    /// Whose.
-    pub subject: Subject,
-    /// Who begins.
-    pub direction: Direction,
-    /// With whom.
-    pub peer: Peer,
     /// What.
     pub act: Act,
+    /// With whom.
+    pub peer: Peer,
+    /// Who begins.
+    pub direction: Direction,
+    /// Whose.
+    pub subject: Subject,
 }
 
 impl Seen {

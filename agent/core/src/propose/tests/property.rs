@@ -100,7 +100,7 @@ fn is_probe(need: &Need) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
     fn what_was_seen_passes_and_no_rule_is_idle(flows in vec(any_flow(), 1..14)) {
