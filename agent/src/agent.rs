@@ -125,9 +125,10 @@ fn hubble(args: &AgentArgs) -> Result<observe::Options, Refusal> {
     let beside = || args.socket.with_file_name("hubble.sock");
     Ok(observe::Options {
         socket: args.hubble.hubble_socket.clone().unwrap_or_else(beside),
-        listen: args.hubble.hubble_listen,
+        listen: args.hubble.listen()?,
         flows: args.hubble.flow_buffer,
         node: start::node_name(args)?,
+        export: args.hubble.export.options()?,
     })
 }
 

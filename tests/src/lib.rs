@@ -33,6 +33,7 @@ pub mod lock;
 pub mod model;
 pub mod netns;
 pub mod packet;
+pub mod pki;
 pub mod policy;
 pub mod probe;
 pub mod report;

@@ -58,6 +58,7 @@ impl Keeper {
         let lost = self.datapath.lost();
         let lost =
             [("flow-events", lost.flow_events), ("dns-events", lost.dns_events), ("scratch", lost.scratch)];
+        let not_exported = self.observer.not_exported().map(|count| ("exported-flows", count));
         let fill = self.datapath.fill().into_iter();
         let held = |entry: &&Entry| entry.held.as_ref().is_ok_and(|held| held.attached);
         api::Status {
@@ -86,7 +87,11 @@ impl Keeper {
             maps: fill
                 .map(|m| api::MapFill { name: m.name.into(), entries: m.entries, capacity: m.capacity })
                 .collect(),
-            lost: lost.into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect(),
+            lost: lost
+                .into_iter()
+                .chain(not_exported)
+                .map(|(kind, count)| (kind.to_owned(), count))
+                .collect(),
             problems,
         }
     }
@@ -98,6 +103,7 @@ impl Keeper {
 
     fn all_problems(&self) -> Vec<String> {
         let mut all = self.obstacles();
+        all.extend(self.observer.trouble());
         all.extend(self.objects.diagnostics(&self.picture).iter().cloned());
         for entry in self.registry.iter() {
             if let Err(why) = &entry.held {

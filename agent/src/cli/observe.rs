@@ -14,8 +14,8 @@ Examples:
 Values of one option are alternatives; several options must all be met. An option without from- or to- is met by either end.
 Times are in UTC.
 
-Exit codes: 0 when all was shown, 64 usage, 65 nothing in the file can be read, 66 unreadable file, 69 no answer, or the server
-went away, 77 no permission.";
+Exit codes: 0 when all was shown, 64 usage, 65 nothing in the file can be read, 66 unreadable
+file, 69 no answer, or the server went away, 77 no permission.";
 
 /// Show flows: who wanted to reach what, what became of it and why.
 #[derive(Debug, Clone, Args)]
@@ -225,7 +225,7 @@ pub struct StyleArgs {
     /// How times are written
     #[arg(long, value_name = "FORMAT", value_enum, ignore_case = true, default_value_t = TimeFormat::StampMilli)]
     pub time_format: TimeFormat,
-    /// Colours: on a terminal unless NO_COLOR is set, or
+    /// When there are colours
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = ColorWhen::Auto)]
     pub color: ColorWhen,
     /// Show what would be asked of the server, and ask nothing
@@ -275,11 +275,11 @@ pub enum TimeFormat {
 /// `--color`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ColorWhen {
-    /// On a terminal, unless `NO_COLOR` is set.
+    /// On a terminal, unless NO_COLOR is set
     Auto,
-    /// Always.
+    /// Always
     Always,
-    /// Never.
+    /// Never
     Never,
 }
 

@@ -91,8 +91,16 @@ fn unreachable_server(server: &Server, error: &(dyn Error + 'static)) -> Refusal
     Refusal::new(exit::UNAVAILABLE, cause, "is `egret agent` running? --server says where to ask")
 }
 
-/// What a server says instead of an answer. The text is the server's.
+/// What a server says instead of an answer, or why it says nothing more. The text is the server's.
 fn refused(server: &Server, status: &Status) -> Refusal {
+    let gone = |why: String| {
+        let cause = format!("{server} is gone: {why}");
+        Refusal::new(exit::UNAVAILABLE, cause, "is `egret agent` running?")
+    };
+    // Only what happened on this side has a cause.
+    if let Some(error) = Error::source(status) {
+        return gone(plain(&innermost(error).to_string()));
+    }
     let text = plain(status.message());
     match status.code() {
         // The codes of a filter or a selection that makes no sense.
@@ -105,11 +113,7 @@ fn refused(server: &Server, status: &Status) -> Refusal {
             format!("{server} does not serve flows: {text}"),
             "--server says where to ask",
         ),
-        _ => {
-            let why = std::error::Error::source(status).map(|error| plain(&innermost(error).to_string()));
-            let cause = format!("{server} is gone: {}", why.unwrap_or(text));
-            Refusal::new(exit::UNAVAILABLE, cause, "is `egret agent` running?")
-        }
+        _ => gone(text),
     }
 }
 

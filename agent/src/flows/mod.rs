@@ -25,6 +25,7 @@ pub use client::{Client, Flows};
 pub(crate) use input::Input;
 pub use observe::observe;
 pub(crate) use observe::target;
+pub(crate) use tls::pem;
 pub use tls::{Tls, TlsFiles};
 pub(crate) use when::{duration, read as read_time};
 

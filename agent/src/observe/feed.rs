@@ -7,6 +7,7 @@ use egret_core::flow::{Entry, Flow, Lost, LostSource, NodeInfo};
 use egret_core::labels::Labels;
 use tokio::sync::mpsc::Sender;
 
+use super::export::Condition;
 use super::join::{self, Common};
 use super::known::Known;
 use super::{clock, dns, now};
@@ -25,14 +26,16 @@ pub struct Feeder {
     kernel: Missed,
     /// What the kernel has counted so far, once it was asked.
     counted: Option<u64>,
+    /// How the export is, if there is one.
+    export: Option<Arc<Condition>>,
 }
 
 impl Feeder {
-    pub(super) fn new(queue: Sender<Entry>, node: Arc<NodeInfo>) -> Self {
+    pub(super) fn new(queue: Sender<Entry>, node: Arc<NodeInfo>, export: Option<Arc<Condition>>) -> Self {
         let next = u128::from(fastrand::u64(..)) << 64 | u128::from(fastrand::u64(..));
         let missed = |source| Missed { source, count: 0, first: 0, last: 0, told: 0 };
         let (missed, kernel) = (missed(LostSource::Queue), missed(LostSource::Kernel));
-        Self { queue, node, next, missed, kernel, counted: None }
+        Self { queue, node, next, missed, kernel, counted: None, export }
     }
 
     /// Records about packets.
@@ -73,6 +76,18 @@ impl Feeder {
         for missed in [&mut self.kernel, &mut self.missed] {
             missed.tell(&self.queue, now);
         }
+    }
+
+    /// What keeps flows from being exported now.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        self.export.as_ref()?.trouble()
+    }
+
+    /// Lines that were to be exported and are lost; `None`: nothing is exported.
+    #[must_use]
+    pub fn not_exported(&self) -> Option<u64> {
+        Some(self.export.as_ref()?.lost())
     }
 
     fn common(&self) -> Common {
@@ -130,7 +145,7 @@ mod tests {
     #[test]
     fn a_full_queue_is_counted_and_never_waited_for() {
         let (queue, mut entries) = tokio::sync::mpsc::channel(2);
-        let mut feeder = Feeder::new(queue, Arc::default());
+        let mut feeder = Feeder::new(queue, Arc::default(), None);
         feeder.losses(5);
         assert!(entries.try_recv().is_err(), "what was lost before is nobody's loss");
         let event = join::tests::event();

@@ -3,12 +3,14 @@
 //!
 //! ```text
 //!  FlowEvent, DNS message ──join, dns (ask Known)──> Flow ──Feeder──> bounded queue ──> Store: Ring, Tally
-//!  hubble, egret observe  <──gRPC── observer, peer, health <──message, mask── Reader <──────┘   (a thread of its own)
+//!  hubble, egret observe  <──gRPC── observer, peer, health <──message, mask── Reader <──────┤   (a thread of its own)
+//!  a file, rotated        <──────── export: a thread for the disk <──lines of JSON── Reader <┘
 //! ```
 //! Owns: the queue, the ring and the sockets. Must not know: how the agent keeps what it knows ([`Known`] answers). The
 //! loop that feeds it never waits: what the queue does not take is counted, and the count is part of the stream.
 
 mod dns;
+mod export;
 mod feed;
 mod join;
 pub(crate) mod json;
@@ -22,13 +24,16 @@ pub(crate) mod request;
 mod seat;
 mod serve;
 mod store;
+mod tcp;
 mod words;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+pub use export::{Destination, ExportOptions};
 pub use feed::Feeder;
 pub use known::{Known, Local};
-pub use serve::{Options, Server, start};
+pub use serve::{Listen, Options, Server, start};
+pub use tcp::ServerFiles;
 
 use crate::host;
 

@@ -26,6 +26,8 @@ pub(super) struct FromRing {
     pub(super) node: String,
     /// Where it serves.
     pub(super) address: String,
+    /// It is encrypted there.
+    pub(super) tls: bool,
 }
 
 /// Answers that come one by one.
@@ -78,7 +80,7 @@ impl Observer for FromRing {
             version: env!("CARGO_PKG_VERSION").into(),
             address: self.address.clone(),
             state: NodeState::NodeConnected.into(),
-            tls: Some(Tls { enabled: false, server_name: String::new() }),
+            tls: Some(Tls { enabled: self.tls, server_name: String::new() }),
             uptime_ns: fill.uptime,
             num_flows: fill.flows,
             max_flows: fill.most,

@@ -6,17 +6,22 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use egret_core::flow::{Entry, NodeInfo, Ring};
+use futures_util::FutureExt;
+use futures_util::future::FusedFuture;
 use futures_util::stream::{self, Stream};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::timeout;
 use tonic::transport::server::Router;
 use tonic_health::ServingStatus;
 
+use super::export::{Export, ExportOptions, Exporter};
 use super::feed::Feeder;
 use super::observer::FromRing;
 use super::peer::OneNode;
@@ -24,6 +29,7 @@ use super::proto::observer::observer_server::ObserverServer;
 use super::proto::peer::peer_server::PeerServer;
 use super::seat::Seated;
 use super::store::Store;
+use super::tcp::{ServerFiles, Tcp};
 use crate::api::socket;
 use crate::exit::{self, Refusal};
 use crate::tell;
@@ -39,19 +45,30 @@ const STREAMS: u32 = 64;
 /// How long a connection may be silent before it is asked whether it is still there.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 /// How long connections may take to end.
-const END: Duration = Duration::from_millis(100);
+pub(super) const END: Duration = Duration::from_millis(100);
 
 /// Where and what.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The unix socket, for root.
     pub socket: PathBuf,
-    /// A TCP address, which must be a loopback one: whoever reaches it may read.
-    pub listen: Option<SocketAddr>,
+    /// A TCP address.
+    pub listen: Option<Listen>,
     /// Flows that are kept: 2^n-1.
     pub flows: usize,
     /// The node's name.
     pub node: String,
+    /// Flows are written to a file as well.
+    pub export: Option<ExportOptions>,
+}
+
+/// A TCP address. Where nobody vouches for clients, whoever reaches it may read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listen {
+    /// The address.
+    pub address: SocketAddr,
+    /// `None`: in the clear.
+    pub tls: Option<ServerFiles>,
 }
 
 /// The thread; it ends with this.
@@ -74,24 +91,25 @@ pub fn start(options: &Options) -> Result<(Feeder, Server), Refusal> {
         let cause = format!("--hubble-socket {}: {error}", options.socket.display());
         Refusal::new(exit::OS_ERROR, cause, "give a path that can be made")
     })?;
-    let tcp = options.listen.map(tcp).transpose().map_err(|(address, error)| {
-        let cause = format!("--hubble-listen {address}: {error}");
-        Refusal::new(exit::OS_ERROR, cause, "give an address of loopback that nobody else has")
-    })?;
+    let tcp = options.listen.clone().map(Tcp::bind).transpose()?;
     let (queue, entries) = mpsc::channel(QUEUE);
     let (stop, stopped) = oneshot::channel();
-    let work = Work { options: options.clone(), ring, unix, tcp, entries };
+    let export = options.export.clone().map(Export::start).transpose().map_err(|error| no_thread(&error))?;
+    let condition = export.as_ref().map(|export| export.condition.clone());
+    let work = Work { options: options.clone(), ring, unix, tcp, entries, export };
     let thread = thread::Builder::new().name("hubble".into()).spawn(move || work.run(stopped));
-    let thread = thread.map_err(|error| {
-        Refusal::new(
-            exit::OS_ERROR,
-            format!("cannot start a thread: {error}"),
-            "what was enforced stays enforced",
-        )
-    })?;
+    let thread = thread.map_err(|error| no_thread(&error))?;
     let node = NodeInfo { name: options.node.clone(), labels: Vec::new() };
     let server = Server { socket: options.socket.clone(), stop: Some(stop), thread: Some(thread) };
-    Ok((Feeder::new(queue, Arc::new(node)), server))
+    Ok((Feeder::new(queue, Arc::new(node), condition), server))
+}
+
+fn no_thread(error: &io::Error) -> Refusal {
+    Refusal::new(
+        exit::OS_ERROR,
+        format!("cannot start a thread: {error}"),
+        "what was enforced stays enforced",
+    )
 }
 
 impl Drop for Server {
@@ -102,34 +120,21 @@ impl Drop for Server {
     }
 }
 
-fn tcp(address: SocketAddr) -> Result<std::net::TcpListener, (SocketAddr, io::Error)> {
-    let bind = || {
-        let listener = std::net::TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
-        Ok(listener)
-    };
-    bind().map_err(|error| (address, error))
-}
-
 /// What the thread does.
 struct Work {
     options: Options,
     ring: Ring,
     unix: UnixListener,
-    tcp: Option<std::net::TcpListener>,
+    tcp: Option<Tcp>,
     entries: mpsc::Receiver<Entry>,
+    export: Option<Export>,
 }
 
 impl Work {
     fn run(self, stopped: oneshot::Receiver<()>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
         let served = runtime.and_then(|runtime| {
-            let served = runtime.block_on(async {
-                tokio::select! {
-                    served = self.serve() => served,
-                    _ = stopped => Ok(()),
-                }
-            });
+            let served = runtime.block_on(self.serve(stopped));
             // Who follows is cut off.
             runtime.shutdown_timeout(END);
             served
@@ -139,35 +144,62 @@ impl Work {
         }
     }
 
-    async fn serve(self) -> io::Result<()> {
-        let Self { options, ring, unix, tcp, entries } = self;
+    async fn serve(self, stopped: oneshot::Receiver<()>) -> io::Result<()> {
+        let Self { options, ring, unix, tcp, entries, mut export } = self;
         let store = Arc::new(Store::new(ring));
-        let filling = async {
-            store.fill(entries).await;
-            pending::<()>().await;
-        };
+        let mut exporter = export.as_mut().and_then(|export| export.exporter(&store, &options.node));
+        let mut filling = pin!(store.fill(entries).fuse());
         let unix = tokio::net::UnixListener::from_std(unix)?;
         let address = format!("unix://{}", options.socket.display());
-        let on_unix = services(&store, &options.node, address).await.serve_with_incoming(of_root(unix));
-        let tcp = tcp.map(tokio::net::TcpListener::from_std).transpose()?;
+        let services =
+            services(tonic::transport::Server::builder(), &store, &options.node, address, false).await;
+        let on_unix = services.serve_with_incoming(of_root(unix));
         let on_tcp = async {
-            let (Some(tcp), Some(address)) = (tcp, options.listen) else { return pending().await };
-            services(&store, &options.node, address.to_string()).await.serve_with_incoming(of_tcp(tcp)).await
+            match tcp {
+                Some(tcp) => tcp.serve(&store, &options.node).await,
+                None => pending().await,
+            }
         };
-        tokio::select! {
-            () = filling => Ok(()),
-            ended = on_unix => ended.map_err(io::Error::other),
-            ended = on_tcp => ended.map_err(io::Error::other),
+        let exporting = async {
+            if let Some(exporter) = &mut exporter {
+                exporter.run().await;
+            }
+            pending::<()>().await;
+        };
+        let working = async {
+            tokio::select! {
+                () = async { (&mut filling).await; pending().await } => Ok(()),
+                ended = on_unix => ended.map_err(io::Error::other),
+                ended = on_tcp => ended,
+                () = exporting => Ok(()),
+            }
+        };
+        let ended = tokio::select! {
+            ended = working => ended,
+            _ = stopped => Ok(()),
+        };
+        if !filling.is_terminated() {
+            // What was fed by then is exported as well.
+            let _ = timeout(END, filling).await;
         }
+        exporter.iter_mut().for_each(Exporter::finish);
+        ended
     }
 }
 
-async fn services(store: &Arc<Store>, node: &str, address: String) -> Router {
+/// What is served, by a server that may have TLS.
+pub(super) async fn services(
+    server: tonic::transport::Server,
+    store: &Arc<Store>,
+    node: &str,
+    address: String,
+    tls: bool,
+) -> Router {
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_service_status(HEALTH, ServingStatus::Serving).await;
-    let observer = FromRing { store: store.clone(), node: node.to_owned(), address: address.clone() };
+    let observer = FromRing { store: store.clone(), node: node.to_owned(), address: address.clone(), tls };
     let peer = OneNode { node: node.to_owned(), address };
-    tonic::transport::Server::builder()
+    server
         .http2_keepalive_interval(Some(KEEPALIVE))
         .max_concurrent_streams(Some(STREAMS))
         .add_service(health)
@@ -192,23 +224,7 @@ fn of_root(listener: tokio::net::UnixListener) -> impl Stream<Item = io::Result<
     })
 }
 
-fn of_tcp(listener: tokio::net::TcpListener) -> impl Stream<Item = io::Result<Seated<TcpStream>>> {
-    stream::unfold((listener, places()), |(listener, places)| async {
-        loop {
-            let place = places.clone().acquire_owned().await.ok()?;
-            match listener.accept().await {
-                Ok((stream, _)) => {
-                    // Slower without, but served.
-                    let _ = stream.set_nodelay(true);
-                    return Some((Ok(Seated::new(stream, place)), (listener, places)));
-                }
-                Err(_) => tokio::time::sleep(END).await,
-            }
-        }
-    })
-}
-
 /// Each socket has its own: who fills the one keeps nobody from the other.
-fn places() -> Arc<Semaphore> {
+pub(super) fn places() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(CLIENTS))
 }

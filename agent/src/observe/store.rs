@@ -110,6 +110,19 @@ impl Reading {
             }
         }
     }
+
+    /// The next entry, if it is there.
+    pub(super) fn ready(&mut self) -> Option<Entry> {
+        match self.reader.next(&self.store.lock().ring) {
+            Next::Entry(entry) => Some(entry),
+            Next::End | Next::Wait => None,
+        }
+    }
+
+    /// Waits until something was put into the ring since [`Reading::ready`] had nothing. False: nothing will be.
+    pub(super) async fn wait(&mut self) -> bool {
+        self.end.changed().await.is_ok()
+    }
 }
 
 #[cfg(test)]

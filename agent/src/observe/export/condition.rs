@@ -1,0 +1,45 @@
+//! How the export is, for whoever asks from another thread.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::tell;
+
+/// What the thread says about itself.
+#[derive(Debug, Default)]
+pub(in crate::observe) struct Condition {
+    /// Lines that were not written.
+    lost: AtomicU64,
+    /// What is wrong now. Held for moments only.
+    trouble: Mutex<Option<String>>,
+}
+
+impl Condition {
+    /// Lines that were not written so far.
+    pub(in crate::observe) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// What is wrong now.
+    pub(in crate::observe) fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Lines could not be written.
+    pub(super) fn lose(&self, lines: u64) {
+        self.lost.fetch_add(lines, Ordering::Relaxed);
+    }
+
+    /// What is wrong now; what is new is printed.
+    pub(super) fn set(&self, trouble: Option<String>) {
+        let mut now = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        if *now == trouble {
+            return;
+        }
+        match &trouble {
+            Some(trouble) => tell::line(format_args!("warning: {trouble}")),
+            None => tell::line("flows are exported again"),
+        }
+        *now = trouble;
+    }
+}

@@ -1,0 +1,97 @@
+//! A ring, an exporter and a file.
+
+use std::fs;
+use std::time::Instant;
+
+use egret_core::flow::Ring;
+
+use super::*;
+use crate::flows::read::tests::full;
+
+fn entry(uuid: u128) -> Entry {
+    Entry::Flow(Arc::new(egret_core::flow::Flow { uuid, ..full() }))
+}
+
+fn options(to: &str) -> ExportOptions {
+    ExportOptions {
+        to: Destination::File(to.into()),
+        max_size: 1 << 30,
+        backups: 1,
+        compress: false,
+        allow: Vec::new(),
+        deny: Vec::new(),
+        fields: Vec::new(),
+    }
+}
+
+/// Gives these flows to a ring of 7, then ends. How long that took, and how the export was.
+fn run(options: ExportOptions, flows: u128) -> (Duration, Arc<Condition>) {
+    let mut export = Export::start(options).expect("started");
+    let condition = export.condition.clone();
+    let store = Arc::new(Store::new(Ring::new(7).expect("a ring")));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("one");
+    let begun = Instant::now();
+    runtime.block_on(async {
+        let mut exporter = export.exporter(&store, "n1").expect("one");
+        let (feed, queue) = mpsc::channel(1);
+        let feeding = async {
+            for uuid in 1..=flows {
+                feed.send(entry(uuid)).await.expect("taken");
+                tokio::task::yield_now().await;
+            }
+            drop(feed);
+        };
+        tokio::select! {
+            ((), ()) = async { tokio::join!(store.fill(queue), feeding) } => {}
+            () = exporter.run() => panic!("it ended"),
+        }
+        exporter.finish();
+    });
+    let took = begun.elapsed();
+    drop(export);
+    (took, condition)
+}
+
+#[test]
+fn every_flow_becomes_a_line() {
+    let path = std::env::temp_dir().join(format!("egret-export-{}-lines.json", std::process::id()));
+    let only = FlowFilter { uuid: (2..=5).map(|n: u128| uuid(n)).collect(), ..Default::default() };
+    let but = FlowFilter { uuid: vec![uuid(4)], ..Default::default() };
+    let options =
+        ExportOptions { allow: vec![only], deny: vec![but], ..options(&path.display().to_string()) };
+    let (_, condition) = run(options, 6);
+    let text = fs::read_to_string(&path).expect("written");
+    fs::remove_file(&path).expect("removed");
+    let read = text.lines().map(|line| json::read_response(line).expect("JSON"));
+    let ids: Vec<String> = read
+        .map(|answer| match answer.response_types {
+            Some(super::super::proto::observer::get_flows_response::ResponseTypes::Flow(flow)) => flow.uuid,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(ids, [uuid(2), uuid(3), uuid(5)]);
+    assert_eq!((condition.lost(), condition.trouble()), (0, None));
+}
+
+fn uuid(n: u128) -> String {
+    egret_core::flow::Flow { uuid: n, ..full() }.uuid_text()
+}
+
+#[test]
+fn a_full_disk_is_counted_and_told() {
+    // A file in a folder that there is not has the same way through the code, and needs no disk.
+    let (_, condition) = run(options("/nowhere/flows.json"), 5);
+    assert_eq!(condition.lost(), 5);
+    assert!(
+        condition.trouble().is_some_and(|t| t.contains("/nowhere/flows.json") && t.contains("No such file"))
+    );
+}
+
+#[test]
+fn options_are_checked() {
+    let good = options("/x");
+    assert_eq!(good.check(), Ok(()));
+    let bad = FlowFilter { source_ip: vec!["x".into()], ..Default::default() };
+    assert!(ExportOptions { deny: vec![bad], ..good.clone() }.check().is_err());
+    assert!(ExportOptions { fields: vec!["nothing".into()], ..good }.check().is_err());
+}
