@@ -8,8 +8,9 @@ use std::time::Duration;
 use egret::observe::proto::flow::{FlowFilter, Verdict};
 use egret_tests::cluster::{Cluster, names_of_web};
 use egret_tests::egret::binary;
-use egret_tests::exec::{Cmd, Outcome, Place};
+use egret_tests::exec::{Cmd, Outcome, Place, Running};
 use egret_tests::hubble::Hubble;
+use egret_tests::wait;
 use nix::sys::signal::Signal;
 
 /// Nobody in `shop` may begin anything, but ask for one name.
@@ -39,9 +40,13 @@ s.sendto(b\"x\", (\"203.0.113.5\", 9999)); print(s.recv(9))'
 ";
 
 fn cluster(args: &[&str]) -> Option<Cluster> {
+    started(args, &[("deny.yaml", DENY)])
+}
+
+fn started(args: &[&str], policies: &[(&str, &str)]) -> Option<Cluster> {
     let mut cluster = Cluster::new()?.agent_args(args);
     cluster.zone.add("db.vendor.example", 60, &["192.0.2.20"]).add("evil.example", 60, &["192.0.2.66"]);
-    cluster.agent.put("deny.yaml", DENY);
+    policies.iter().for_each(|(name, text)| cluster.agent.put(name, text));
     cluster.agent.start();
     for pod in ["shop/web", "shop/job", "shop/api", "kube-system/dns"] {
         cluster.agent.expect_ready(pod);
@@ -66,6 +71,24 @@ fn learn(cluster: &Cluster, args: &[&str]) -> Outcome {
 
 fn file(cluster: &Cluster, name: &str) -> PathBuf {
     cluster.world.dir().join(name)
+}
+
+/// `egret learn` in namespace `shop` that goes on until it is stopped.
+fn following(cluster: &Cluster, args: &[&str], policy: &Path, record: &Path) -> Running {
+    let text = |path: &Path| path.display().to_string();
+    let mut argv = vec![text(&binary())];
+    argv.extend(
+        ["learn", "-n", "shop", "--for", "10m"].into_iter().chain(args.iter().copied()).map(str::to_owned),
+    );
+    argv.extend(["--server".into(), format!("unix://{}", cluster.agent.hubble_socket().display())]);
+    argv.extend(["--socket".into(), text(&cluster.agent.socket())]);
+    argv.extend(["--output".into(), text(policy), "--record".into(), text(record)]);
+    cluster.node().spawn(&Cmd::new(argv).timeout(Duration::from_secs(120)))
+}
+
+fn expect_recorded(record: &Path, part: &str) {
+    let there = || fs::read_to_string(record).is_ok_and(|text| text.contains(part)).then_some(());
+    assert!(wait::until(wait::patient(Duration::from_secs(20)), there).is_some(), "{part} was not seen");
 }
 
 /// Waits until the last of the work is there to be asked for.
@@ -196,29 +219,14 @@ fn replays(cluster: &Cluster, policy: &str, record: &str) {
 #[test]
 fn audit_by_flag_then_learn_then_enforce() {
     let Some(mut cluster) = cluster(&["--audit"]) else { return };
-    let policy = file(&cluster, "job.yaml");
-    let (server, socket) = (cluster.agent.hubble_socket(), cluster.agent.socket());
-    let server = format!("unix://{}", server.display());
-    let learning = cluster.node().spawn(&Cmd::new([
-        binary().display().to_string().as_str(),
-        "learn",
-        "-n",
-        "shop",
-        "--selector",
-        "app=job",
-        "--for",
-        "12s",
-        "--server",
-        &server,
-        "--socket",
-        &socket.display().to_string(),
-        "--output",
-        &policy.display().to_string(),
-    ]));
+    let (policy, record) = (file(&cluster, "job.yaml"), file(&cluster, "job.json"));
+    let learning = following(&cluster, &["--selector", "app=job", "--since", "1h"], &policy, &record);
     work(&cluster, "job").expect_success();
     expect_seen(&cluster, "shop/job");
-    let said = learning.wait(Duration::from_secs(40));
-    said.expect_success();
+    expect_recorded(&record, "203.0.113.5");
+    // As Ctrl-C does.
+    learning.signal(Signal::SIGINT);
+    learning.wait(Duration::from_secs(20)).expect_success();
     expect_text(&policy, "    matchLabels:\n      \"k8s:app\": job\n");
 
     cluster.agent.end(Signal::SIGTERM).expect_success();
@@ -227,4 +235,48 @@ fn audit_by_flag_then_learn_then_enforce() {
     cluster.agent.start();
     cluster.agent.expect_ready("shop/job");
     expect_enforced(&cluster, "job");
+}
+
+#[test]
+fn pods_that_nothing_holds_back_are_learned_from() {
+    let Some(mut cluster) = started(&["--on-deny", "reject"], &[]) else { return };
+    work(&cluster, "web").expect_success();
+    let hubble = Hubble::connect(&cluster.agent.hubble_socket());
+    let last = FlowFilter { destination_ip: vec!["203.0.113.5".into()], ..Default::default() };
+    hubble.expect(last);
+    let (web, api) = (file(&cluster, "web.yaml"), file(&cluster, "api.yaml"));
+    let text = |path: &Path| path.display().to_string();
+    learn(&cluster, &["--pod", "shop/web", "--output", &text(&web)]).expect_success();
+    expect_text(&web, "    matchLabels:\n      \"k8s:app\": web\n");
+    learn(&cluster, &["--pod", "shop/api", "--ingress", "--name", "api-in", "--output", &text(&api)])
+        .expect_success();
+
+    let policies = [&web, &api].map(|path| fs::read_to_string(path).expect("written"));
+    cluster.agent.apply("learned.yaml", &policies.join("---\n"));
+    expect_enforced(&cluster, "web");
+    // What nobody did before: `job` comes to `api`, which begins something itself.
+    for (pod, foreign) in
+        [("job", "http://10.244.0.12:8080/"), ("job", "http://10.96.0.80/"), ("api", "http://192.0.2.10/")]
+    {
+        let outcome = place(&cluster, pod).run(&Cmd::new(["curl", "-sS", "-m", "3", foreign]));
+        assert!(!outcome.success(), "{pod}: {outcome:#?}");
+    }
+    place(&cluster, "job").run(&Cmd::new(["curl", "-sS", "-m", "8", "http://192.0.2.10/"])).expect_success();
+    cut_short(&mut cluster);
+}
+
+/// The agent goes while somebody learns: what was seen until then is written.
+fn cut_short(cluster: &mut Cluster) {
+    let (policy, record) = (file(cluster, "cut.yaml"), file(cluster, "cut.json"));
+    let learning = following(cluster, &["--selector", "app=web", "--since", "1h"], &policy, &record);
+    expect_recorded(&record, "vendor.example");
+    cluster.agent.end(Signal::SIGTERM).expect_success();
+    let said = learning.wait(Duration::from_secs(20));
+    assert_eq!(said.code, Some(69), "{said:#?}");
+    assert!(said.stderr.contains("is gone"), "{said:#?}");
+    let text = fs::read_to_string(policy).expect("written");
+    assert!(
+        text.contains("  - toFQDNs:\n    - matchName: \"") && text.contains("\"k8s:app\": web"),
+        "{text}"
+    );
 }

@@ -254,6 +254,7 @@ mod tests {
         for (request, text) in [
             (Request::Status, r#"{"get":"status"}"#),
             (Request::Endpoint { id: 7 }, r#"{"get":"endpoint","id":7}"#),
+            (Request::Services, r#"{"get":"services"}"#),
             (Request::Maps { map: None }, r#"{"get":"maps","map":null}"#),
         ] {
             assert_eq!(serde_json::to_string(&request).expect("JSON"), text);

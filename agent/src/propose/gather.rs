@@ -1,6 +1,7 @@
 //! Flows from a server or a file, as far as they count.
 
 use std::path::Path;
+use std::pin::pin;
 use std::time::Duration;
 
 use egret_core::propose::{Choice, Collected, Services};
@@ -24,6 +25,8 @@ pub(super) struct Gathered {
     pub(super) services: Services,
     /// Events that no policy is about.
     pub(super) odd: u64,
+    /// Why it ended too early.
+    pub(super) cut: Option<Refusal>,
 }
 
 /// Counts answers.
@@ -46,13 +49,14 @@ pub(super) fn gather(args: &LearnArgs) -> Result<Gathered, Refusal> {
         since: since.as_ref().map_or(0, read::nanoseconds),
         record,
     };
+    let mut cut = None;
     let list = match &args.input_file {
         Some(path) => from_file(path, &mut counter)?,
         None => {
-            let request = request(args, &choice, since)?;
-            from_server(args, request, &mut counter)?;
-            // Now rather than before: Services that came up in the meantime are meant as well.
-            services::ask(&args.socket)
+            let before = args.duration.is_some().then(|| services::ask(&args.socket)).unwrap_or_default();
+            cut = from_server(args, request(args, &choice, since), &mut counter)?;
+            // Once more: Services that came up in the meantime are meant as well. The later answer counts.
+            before.into_iter().chain(services::ask(&args.socket)).collect()
         }
     };
     if let Some(mut record) = counter.record.take() {
@@ -60,30 +64,31 @@ pub(super) fn gather(args: &LearnArgs) -> Result<Gathered, Refusal> {
         record.end()?;
     }
     let (collected, odd) = (counter.collected, counter.odd);
-    Ok(Gathered { collected, services: services::read(&list), odd })
+    Ok(Gathered { collected, services: services::read(&list), odd, cut })
 }
 
-fn request(
-    args: &LearnArgs,
-    choice: &Choice,
-    since: Option<prost_types::Timestamp>,
-) -> Result<GetFlowsRequest, Refusal> {
+fn request(args: &LearnArgs, choice: &Choice, since: Option<prost_types::Timestamp>) -> GetFlowsRequest {
     let follow = args.duration.is_some();
     let number = match args.last {
         Some(last) => last,
         None if since.is_some() || follow => 0,
         None => u64::MAX,
     };
-    Ok(GetFlowsRequest {
+    GetFlowsRequest {
         number,
         follow,
         since,
         whitelist: choose::filters(choice),
         ..GetFlowsRequest::default()
-    })
+    }
 }
 
-fn from_server(args: &LearnArgs, request: GetFlowsRequest, counter: &mut Counter) -> Result<(), Refusal> {
+/// Gives why the stream ended before its time, if it did.
+fn from_server(
+    args: &LearnArgs,
+    request: GetFlowsRequest,
+    counter: &mut Counter,
+) -> Result<Option<Refusal>, Refusal> {
     let length = args.duration.as_deref().map(length).transpose()?;
     let (server, tls) = target(&args.server)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
@@ -97,21 +102,25 @@ fn from_server(args: &LearnArgs, request: GetFlowsRequest, counter: &mut Counter
             while let Some(answer) = flows.next().await? {
                 counter.take(&answer)?;
             }
-            return Ok(());
+            return Ok(None);
         };
         let end = Instant::now() + length;
+        let mut stopped = pin!(ctrl_c());
         loop {
             let answer = tokio::select! {
-                answer = flows.next() => answer?,
-                () = sleep_until(end) => return Ok(()),
+                answer = flows.next() => answer,
+                () = sleep_until(end) => return Ok(None),
                 // Who has seen enough gets the policy of what was seen.
-                _ = ctrl_c() => return Ok(()),
+                _ = &mut stopped => return Ok(None),
             };
-            let Some(answer) = answer else {
-                let cause = format!("{server} is gone: it ended the stream");
-                return Err(Refusal::new(exit::UNAVAILABLE, cause, "is `egret agent` running?"));
-            };
-            counter.take(&answer)?;
+            match answer {
+                Ok(Some(answer)) => counter.take(&answer)?,
+                Ok(None) => {
+                    let cause = format!("{server} is gone: it ended the stream");
+                    return Ok(Some(Refusal::new(exit::UNAVAILABLE, cause, "is `egret agent` running?")));
+                }
+                Err(refusal) => return Ok(Some(refusal)),
+            }
         }
     })
 }

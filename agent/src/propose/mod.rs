@@ -36,19 +36,26 @@ pub fn learn(args: &LearnArgs) -> Result<u8, Refusal> {
     let policies = check::policies(&args.check)?;
     let gathered = gather(args)?;
     tell_losses(&gathered);
-    if !args.check.is_empty() {
-        return check::check(&policies, &gathered, &options);
-    }
-    let proposal = propose(&gathered.collected, &gathered.services, &options).map_err(refused)?;
-    notes(&proposal);
-    write(args, &proposal.text)?;
-    Ok(0)
+    let code = match args.check.is_empty() {
+        true => {
+            let proposal = propose(&gathered.collected, &gathered.services, &options).map_err(refused)?;
+            notes(&proposal);
+            write(args, &proposal.text)?;
+            0
+        }
+        false => check::check(&policies, &gathered, &options)?,
+    };
+    // What was seen until then is not thrown away, and is not the whole either.
+    gathered.cut.map_or(Ok(code), Err)
 }
 
 fn options(args: &LearnArgs) -> Result<Options, Refusal> {
     let domain = args.cluster_domain.parse();
     let domain =
         domain.map_err(|error| usage(format!("--cluster-domain {:?}: {error}", args.cluster_domain)))?;
+    if let Some(name) = args.name.as_ref().filter(|name| !is_name(name)) {
+        return Err(usage(format!("--name {name:?}: write small letters, digits, '-' and '.', 200 at most")));
+    }
     let least = args.wildcard.map(|least| usize::try_from(least).unwrap_or(usize::MAX));
     Ok(Options {
         name: args.name.clone(),
@@ -57,6 +64,13 @@ fn options(args: &LearnArgs) -> Result<Options, Refusal> {
         addresses: !args.no_addresses,
         cluster_domain: domain,
     })
+}
+
+/// Whether an object may be called so, and something be added to it (RFC 1123).
+fn is_name(name: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.';
+    let outer = |b: Option<char>| b.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    name.len() <= 200 && name.bytes().all(inner) && outer(name.chars().next()) && outer(name.chars().last())
 }
 
 fn usage(error: impl AsRef<str>) -> Refusal {

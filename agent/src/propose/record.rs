@@ -4,7 +4,7 @@
 //! pass over.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Write};
+use std::io::{LineWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -27,7 +27,8 @@ const CHUNK: usize = 500;
 /// A file that is being written. Only its owner may read it: it says who talks to whom.
 #[derive(Debug)]
 pub(super) struct Record {
-    file: BufWriter<File>,
+    /// Line by line, so that it is good for as much as there is whatever happens.
+    file: LineWriter<File>,
     path: String,
 }
 
@@ -37,7 +38,7 @@ impl Record {
         let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
         let path = path.display().to_string();
         let file = file.map_err(|error| failed(&path, &error))?;
-        Ok(Self { file: BufWriter::new(file), path })
+        Ok(Self { file: LineWriter::new(file), path })
     }
 
     pub(super) fn services(&mut self, services: &[api::Service]) -> Result<(), Refusal> {

@@ -81,6 +81,8 @@ fn usage_errors_leave_with_64() {
         "-A --cluster-domain -x",
         "-A --server nowhere",
         "--check @none --output @x",
+        "-A --name Web",
+        "-A --name -web",
     ] {
         assert_eq!(run(&dir, bad), exit::USAGE, "{bad}");
     }

@@ -16,8 +16,8 @@ use crate::{
     policy::{self, Policy, Severity},
 };
 
-/// Characters of an object's name at most.
-const MAX_NAME: usize = 63;
+/// Characters of an object's name at most (RFC 1123), with room for what makes it another one.
+const MAX_NAME: usize = 240;
 
 /// What is wanted.
 #[derive(Debug, Clone)]
@@ -91,8 +91,13 @@ fn about(choice: &Choice, need: &Need) -> About {
     (subject.namespace.clone(), labels)
 }
 
-/// A name that the API takes, and that no other one of these objects has.
-fn object_name(options: &Options, (_, labels): &About, many: bool, taken: &mut BTreeSet<String>) -> String {
+/// A name that the API takes, and that no other one of these objects in the same namespace has.
+fn object_name(
+    options: &Options,
+    (namespace, labels): &About,
+    many: bool,
+    taken: &mut BTreeSet<(String, String)>,
+) -> String {
     let own = ["app.kubernetes.io/name", "app", "k8s-app", "name"].iter().find_map(|key| labels.get(*key));
     let own = own.or_else(|| labels.values().next()).map_or("workload", String::as_str);
     let wanted = match &options.name {
@@ -100,12 +105,12 @@ fn object_name(options: &Options, (_, labels): &About, many: bool, taken: &mut B
         Some(name) => name.clone(),
         None => format!("{own}-learned"),
     };
-    let legal = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
-    let base: String = wanted.chars().map(legal).take(MAX_NAME - 5).collect();
-    let base = base.trim_matches('-').to_owned();
+    let legal = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c.to_ascii_lowercase() } else { '-' };
+    let base: String = wanted.chars().map(legal).take(MAX_NAME).collect();
+    let base = base.trim_matches(['-', '.']).to_owned();
     let base = if base.is_empty() { "learned".to_owned() } else { base };
     let mut names = std::iter::once(base.clone()).chain((2..).map(|n| format!("{base}-{n}")));
-    let name = names.find(|name| taken.insert(name.clone()));
+    let name = names.find(|name| taken.insert((namespace.clone(), name.clone())));
     name.unwrap_or(base)
 }
 

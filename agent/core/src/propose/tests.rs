@@ -226,9 +226,13 @@ fn kinds_of_workloads_have_policies_of_their_own() {
         proposed(&flows, options).policies.iter().map(|p| p.origin().to_string()).collect()
     };
     let kind = |name: &str| format!("CiliumNetworkPolicy/{name}");
-    assert_eq!(names(&options()), ["other/a-learned", "shop/a-learned-2", "shop/b-learned"].map(kind));
+    assert_eq!(names(&options()), ["other/a-learned", "shop/a-learned", "shop/b-learned"].map(kind));
     let named = Options { name: Some("Egress!".into()), ..options() };
-    assert_eq!(names(&named), ["other/egress--a", "shop/egress--a-2", "shop/egress--b"].map(kind));
+    assert_eq!(names(&named), ["other/egress--a", "shop/egress--a", "shop/egress--b"].map(kind));
+    // Another instance of the same.
+    let more = flow(labelled("shop", "x", &["app=a", "tier=b"]), world("192.0.2.1", &[]), tcp(80));
+    let text = proposed(&[flows[0].clone(), more], &options()).text;
+    assert!(text.contains("name: a-learned\n") && text.contains("name: a-learned-2\n"), "{text}");
     let chosen = |choice| {
         let mut collected = Collected::new(choice, false);
         flows.iter().filter(|flow| collected.see(flow)).count()
