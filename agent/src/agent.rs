@@ -13,6 +13,7 @@
 
 mod answer;
 mod gather;
+mod history;
 mod keeper;
 mod known;
 #[doc(hidden)]

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use egret::observe::proto::flow::{Flow, FlowFilter, Verdict};
-use egret::observe::proto::observer::GetFlowsRequest;
+use egret::observe::proto::flow::agent_event::Notification;
+use egret::observe::proto::flow::{AgentEvent, AgentEventType, Flow, FlowFilter, Verdict};
+use egret::observe::proto::observer::{GetAgentEventsRequest, GetFlowsRequest};
 use egret_tests::cluster::{Cluster, names_of_web};
 use egret_tests::egret::binary;
 use egret_tests::exec::{Cmd, Outcome, Running};
@@ -325,4 +326,75 @@ fn a_full_disk_holds_up_nobody() {
     );
     drop(cluster);
     std::fs::remove_dir_all(&dir).expect("removed");
+}
+
+/// Type and object of an event.
+fn told(event: &AgentEvent) -> String {
+    let kind = event.r#type().as_str_name();
+    match event.notification.as_ref().expect("it says something") {
+        Notification::AgentStart(started) => format!("{kind} {}", started.time.is_some()),
+        Notification::PolicyUpdate(of) => format!("{kind} {} {}", of.labels.join(","), of.rule_count),
+        Notification::EndpointRegenerate(of) => format!("{kind} {} {}", of.id, of.error),
+        Notification::EndpointUpdate(of) => format!("{kind} {} {}/{}", of.id, of.namespace, of.pod_name),
+    }
+}
+
+/// What happens to the agent is told: from its start on, or as it happens.
+#[test]
+fn agent_events_tell_what_has_changed() {
+    let Some((cluster, _session)) = started(&[]) else { return };
+    let web = cluster.agent.expect_ready("shop/web");
+    let hubble = Hubble::connect(&cluster.agent.hubble_socket());
+    let ask = |request: GetAgentEventsRequest| {
+        let mut stream = hubble.ask(|mut c| async move { c.get_agent_events(request).await });
+        let mut all = Vec::new();
+        while let Some(answer) = hubble.block_on(stream.message()).expect("no error") {
+            assert!(answer.node_name == "n1" && answer.time.is_some());
+            all.push(answer.agent_event.expect("one"));
+        }
+        all
+    };
+    let policy = "k8s:io.cilium.k8s.policy.derived-from=CiliumNetworkPolicy,k8s:io.cilium.k8s.policy.name=names,\
+                  k8s:io.cilium.k8s.policy.namespace=shop";
+    let all: Vec<String> = ask(GetAgentEventsRequest::default()).iter().map(told).collect();
+    assert_eq!(all[0], "AGENT_STARTED true");
+    for want in [
+        format!("ENDPOINT_CREATED {web} shop/web"),
+        format!("ENDPOINT_REGENERATE_SUCCESS {web} "),
+        format!("POLICY_UPDATED {policy} 2"),
+    ] {
+        assert!(all.contains(&want), "{want}: {all:#?}");
+    }
+    let labels =
+        ask(GetAgentEventsRequest::default()).into_iter().find_map(|event| match event.notification {
+            Some(Notification::EndpointUpdate(of)) if of.pod_name == "web" => Some(of.labels),
+            _ => None,
+        });
+    assert!(labels.is_some_and(|labels| labels.contains(&"k8s:app=web".to_owned())));
+    let one = |first| ask(GetAgentEventsRequest { number: 1, first, ..Default::default() });
+    assert_eq!(one(true)[0].r#type(), AgentEventType::AgentStarted);
+    assert_eq!(told(&one(false)[0]), *all.last().expect("some"));
+
+    let request = GetAgentEventsRequest { follow: true, ..Default::default() };
+    let mut stream = hubble.ask(|mut c| async move { c.get_agent_events(request).await });
+    let mut expect = |want: String| {
+        let next = async {
+            loop {
+                let answer = stream.message().await.expect("no error").expect("no end");
+                if told(&answer.agent_event.expect("one")) == want {
+                    return;
+                }
+            }
+        };
+        let told = hubble.block_on(async { tokio::time::timeout(wait::patient(LIMIT), next).await });
+        assert!(told.is_ok(), "{want} is not told");
+    };
+    let api = cluster.agent.expect_ready("shop/api");
+    cluster.agent.withdraw("names.yaml");
+    expect(format!("ENDPOINT_REGENERATE_SUCCESS {web} "));
+    expect(format!("POLICY_DELETED {policy} 0"));
+    cluster.agent.remove("pod-api.yaml");
+    expect(format!("ENDPOINT_DELETED {api} shop/api"));
+    cluster.agent.apply("names.yaml", &names_of_web(&["vendor.example"]));
+    expect(format!("POLICY_UPDATED {policy} 2"));
 }

@@ -56,8 +56,12 @@ impl Keeper {
     fn status(&self) -> api::Status {
         let problems = self.all_problems();
         let lost = self.datapath.lost();
-        let lost =
-            [("flow-events", lost.flow_events), ("dns-events", lost.dns_events), ("scratch", lost.scratch)];
+        let lost = [
+            ("flow-events", lost.flow_events),
+            ("dns-events", lost.dns_events),
+            ("scratch", lost.scratch),
+            ("agent-events", self.observer.missed_events()),
+        ];
         let not_exported = self.observer.not_exported().map(|count| ("exported-flows", count));
         let fill = self.datapath.fill().into_iter();
         let held = |entry: &&Entry| entry.held.as_ref().is_ok_and(|held| held.attached);

@@ -21,6 +21,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 
+use super::history::History;
 use super::objects::{Objects, Picture};
 use super::publish::Recorder;
 use super::registry::Registry;
@@ -154,6 +155,8 @@ pub(super) struct Keeper {
     pub(super) guard: Guard,
     /// For metrics.
     pub(super) recorder: Recorder,
+    /// For whoever follows the agent's events.
+    pub(super) history: History,
 }
 
 impl Keeper {

@@ -210,6 +210,11 @@ impl Objects {
     pub(super) fn policies(&self) -> impl Iterator<Item = &Policy> {
         self.cluster.policies().flat_map(|(_, policies)| policies).map(|policy| &**policy)
     }
+
+    /// The same by object.
+    pub(super) fn policy_objects(&self) -> impl Iterator<Item = (&Key, &[Arc<Policy>])> {
+        self.cluster.policies()
+    }
 }
 
 impl From<&LocalPod> for Local {

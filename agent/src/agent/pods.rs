@@ -46,6 +46,7 @@ impl Keeper {
         self.purge(&gone);
         self.attach();
         self.guard_pods();
+        self.tell_changes();
     }
 
     /// Every endpoint as the compiler takes it.
@@ -91,6 +92,7 @@ impl Keeper {
                 return self.reconcile();
             }
             self.attach();
+            self.tell_changes();
         }
         self.guard_pods();
     }
@@ -178,6 +180,10 @@ impl Keeper {
             match done {
                 Ok(_) => tell::line(text),
                 Err(_) => self.complain(text, 1),
+            }
+            if let Err(error) = &done {
+                let failed = self.history.failed(id, error);
+                failed.into_iter().for_each(|event| self.observer.happened(event));
             }
             if done.is_ok()
                 && let Some(entry) = self.registry.get(id).cloned()

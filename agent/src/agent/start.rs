@@ -20,6 +20,7 @@ use egret_core::state::{Saved, State, Wiring};
 
 use tokio::time::Instant;
 
+use super::history::History;
 use super::keeper::{Keeper, OwnPod, Search, Setting};
 use super::objects::Objects;
 use super::publish::Recorder;
@@ -145,6 +146,7 @@ impl Keeper {
         }
         self.attach();
         self.guard_pods();
+        self.tell_changes();
         Ok(())
     }
 }
@@ -204,6 +206,7 @@ impl Parts {
             incomplete: None,
             guard: Guard::default(),
             recorder: Recorder::default(),
+            history: History::default(),
         };
         keeper.find();
         let world = keeper.picture.world(&keeper.setting);

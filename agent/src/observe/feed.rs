@@ -7,6 +7,7 @@ use egret_core::flow::{Entry, Flow, Lost, LostSource, NodeInfo};
 use egret_core::labels::Labels;
 use tokio::sync::mpsc::Sender;
 
+use super::events::{AgentEvent, Dated};
 use super::export::Condition;
 use super::join::{self, Common};
 use super::known::Known;
@@ -28,14 +29,22 @@ pub struct Feeder {
     counted: Option<u64>,
     /// How the export is, if there is one.
     export: Option<Arc<Condition>>,
+    events: Sender<Dated>,
+    /// Events of the agent that there was no room for.
+    missed_events: u64,
 }
 
 impl Feeder {
-    pub(super) fn new(queue: Sender<Entry>, node: Arc<NodeInfo>, export: Option<Arc<Condition>>) -> Self {
+    pub(super) fn new(
+        queue: Sender<Entry>,
+        node: Arc<NodeInfo>,
+        export: Option<Arc<Condition>>,
+        events: Sender<Dated>,
+    ) -> Self {
         let next = u128::from(fastrand::u64(..)) << 64 | u128::from(fastrand::u64(..));
         let missed = |source| Missed { source, count: 0, first: 0, last: 0, told: 0 };
         let (missed, kernel) = (missed(LostSource::Queue), missed(LostSource::Kernel));
-        Self { queue, node, next, missed, kernel, counted: None, export }
+        Self { queue, node, next, missed, kernel, counted: None, export, events, missed_events: 0 }
     }
 
     /// Records about packets.
@@ -76,6 +85,17 @@ impl Feeder {
         for missed in [&mut self.kernel, &mut self.missed] {
             missed.tell(&self.queue, now);
         }
+    }
+
+    /// Something happened to the agent.
+    pub fn happened(&mut self, event: AgentEvent) {
+        self.missed_events += u64::from(self.events.try_send((now(), event)).is_err());
+    }
+
+    /// Events of the agent that there was no room for.
+    #[must_use]
+    pub fn missed_events(&self) -> u64 {
+        self.missed_events
     }
 
     /// What keeps flows from being exported now.
@@ -145,7 +165,7 @@ mod tests {
     #[test]
     fn a_full_queue_is_counted_and_never_waited_for() {
         let (queue, mut entries) = tokio::sync::mpsc::channel(2);
-        let mut feeder = Feeder::new(queue, Arc::default(), None);
+        let mut feeder = Feeder::new(queue, Arc::default(), None, tokio::sync::mpsc::channel(1).0);
         feeder.losses(5);
         assert!(entries.try_recv().is_err(), "what was lost before is nobody's loss");
         let event = join::tests::event();

@@ -7,10 +7,11 @@ use egret_common::verdict::Verdict;
 use egret_core::flow::{CLUSTER, Dns, Entry, Flow, Kind, L4, Lost, PolicyRef, ServiceRef, Side, TCP_NS};
 use prost_types::Timestamp;
 
+use super::events::{AgentEvent, EndpointRef};
 use super::mask::Mask;
 use super::proto::flow as wire;
-use super::proto::observer::GetFlowsResponse;
 use super::proto::observer::get_flows_response::ResponseTypes;
+use super::proto::observer::{GetAgentEventsResponse, GetFlowsResponse};
 
 /// Where a DNS message was seen: no proxy is in its way.
 const OBSERVED: &str = "kernel";
@@ -26,6 +27,61 @@ pub(crate) fn response(entry: &Entry, node: &str, mask: Option<&Mask>) -> GetFlo
         Entry::Lost(lost) => (moment(lost.last), ResponseTypes::LostEvents(losses(lost))),
     };
     GetFlowsResponse { response_types: Some(response), node_name: node.to_owned(), time }
+}
+
+/// An answer of GetAgentEvents.
+pub(super) fn event(time: u64, event: &AgentEvent, node: &str) -> GetAgentEventsResponse {
+    use wire::AgentEventType as Type;
+    use wire::agent_event::Notification;
+    let policy = |of: &PolicyRef, rules: usize| {
+        let (labels, rule_count) = (derived_from(of), i64::try_from(rules).unwrap_or_default());
+        let update = wire::PolicyUpdateNotification { labels, revision: of.revision, rule_count };
+        Notification::PolicyUpdate(update)
+    };
+    let endpoint = |of: &EndpointRef| {
+        Notification::EndpointUpdate(wire::EndpointUpdateNotification {
+            id: of.id.into(),
+            labels: of.labels.clone(),
+            error: String::new(),
+            pod_name: of.pod.clone(),
+            namespace: of.namespace.clone(),
+        })
+    };
+    let (kind, notification) = match event {
+        AgentEvent::Started => {
+            let started = wire::TimeNotification { time: Some(timestamp(time)) };
+            (Type::AgentStarted, Notification::AgentStart(started))
+        }
+        AgentEvent::PolicyUpdated(of, rules) => (Type::PolicyUpdated, policy(of, *rules)),
+        AgentEvent::PolicyDeleted(of) => (Type::PolicyDeleted, policy(of, 0)),
+        AgentEvent::EndpointCreated(of) => (Type::EndpointCreated, endpoint(of)),
+        AgentEvent::EndpointDeleted(of) => (Type::EndpointDeleted, endpoint(of)),
+        AgentEvent::Regenerated(of, done) => {
+            let error = done.clone().err().unwrap_or_default();
+            let kind = match done {
+                Ok(()) => Type::EndpointRegenerateSuccess,
+                Err(_) => Type::EndpointRegenerateFailure,
+            };
+            let regen =
+                wire::EndpointRegenNotification { id: of.id.into(), labels: of.labels.clone(), error };
+            (kind, Notification::EndpointRegenerate(regen))
+        }
+    };
+    let event = wire::AgentEvent { r#type: kind.into(), notification: Some(notification) };
+    GetAgentEventsResponse {
+        agent_event: Some(event),
+        node_name: node.to_owned(),
+        time: Some(timestamp(time)),
+    }
+}
+
+/// The labels by which Cilium's events name an object.
+fn derived_from(of: &PolicyRef) -> Vec<String> {
+    [("derived-from", &of.kind), ("name", &of.name), ("namespace", &of.namespace)]
+        .into_iter()
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(key, value)| format!("k8s:io.cilium.k8s.policy.{key}={value}"))
+        .collect()
 }
 
 pub(super) fn timestamp(time: u64) -> Timestamp {

@@ -4,12 +4,14 @@
 //! ```text
 //!  FlowEvent, DNS message ──join, dns (ask Known)──> Flow ──Feeder──> bounded queue ──> Store: Ring, Tally
 //!  hubble, egret observe  <──gRPC── observer, peer, health <──message, mask── Reader <──────┤   (a thread of its own)
+//!  AgentEvent ──Feeder──> bounded queue ──> Events ──> observer
 //!  a file, rotated        <──────── export: a thread for the disk <──lines of JSON── Reader <┘
 //! ```
 //! Owns: the queue, the ring and the sockets. Must not know: how the agent keeps what it knows ([`Known`] answers). The
 //! loop that feeds it never waits: what the queue does not take is counted, and the count is part of the stream.
 
 mod dns;
+mod events;
 mod export;
 mod feed;
 mod join;
@@ -29,6 +31,7 @@ mod words;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+pub use events::{AgentEvent, EndpointRef};
 pub use export::{Destination, ExportOptions};
 pub use feed::Feeder;
 pub use known::{Known, Local};

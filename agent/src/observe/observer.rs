@@ -7,6 +7,7 @@ use egret_core::flow::CLUSTER;
 use futures_util::stream::{self, Stream, StreamExt};
 use tonic::{Request, Response, Status};
 
+use super::events::Events;
 use super::mask::Mask;
 use super::message;
 use super::proto::observer::observer_server::Observer;
@@ -19,11 +20,18 @@ use super::proto::relay::NodeState;
 use super::request;
 use super::store::Store;
 
-/// Answers from the ring.
+/// What is answered from.
+#[derive(Debug, Clone)]
+pub(super) struct From {
+    pub(super) store: Arc<Store>,
+    pub(super) events: Arc<Events>,
+    pub(super) node: String,
+}
+
+/// Answers at an address.
 #[derive(Debug, Clone)]
 pub(super) struct FromRing {
-    pub(super) store: Arc<Store>,
-    pub(super) node: String,
+    pub(super) from: From,
     /// Where it serves.
     pub(super) address: String,
     /// It is encrypted there.
@@ -48,9 +56,9 @@ impl Observer for FromRing {
         let filters = request::filters(&request).map_err(|error| Status::unknown(error.to_string()))?;
         let mask = request::mask(&request).filter(|mask| !mask.paths.is_empty());
         let mask = mask.map(|mask| Mask::new(&mask.paths)).transpose().map_err(Status::invalid_argument)?;
-        let reading = self.store.read(request::query(&request), filters);
+        let reading = self.from.store.read(request::query(&request), filters);
         let reading = reading.map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let node = self.node.clone();
+        let node = self.from.node.clone();
         let answers = stream::unfold((reading, node, mask), |(mut reading, node, mask)| async move {
             let entry = reading.next().await?;
             let answer = message::response(&entry, &node, mask.as_ref());
@@ -63,7 +71,14 @@ impl Observer for FromRing {
         &self,
         request: Request<GetAgentEventsRequest>,
     ) -> Result<Response<Self::GetAgentEventsStream>, Status> {
-        Ok(Response::new(nothing(request.get_ref().follow)))
+        let reading = self.from.events.read(request::event_query(request.get_ref()));
+        let reading = reading.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let node = self.from.node.clone();
+        let answers = stream::unfold((reading, node), |(mut reading, node)| async move {
+            let (time, event) = reading.next().await?;
+            Some((Ok(message::event(time, &event, &node)), (reading, node)))
+        });
+        Ok(Response::new(Box::pin(answers)))
     }
 
     async fn get_debug_events(
@@ -74,9 +89,9 @@ impl Observer for FromRing {
     }
 
     async fn get_nodes(&self, _: Request<GetNodesRequest>) -> Result<Response<GetNodesResponse>, Status> {
-        let fill = self.store.status();
+        let fill = self.from.store.status();
         let node = Node {
-            name: self.node.clone(),
+            name: self.from.node.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
             address: self.address.clone(),
             state: NodeState::NodeConnected.into(),
@@ -94,7 +109,7 @@ impl Observer for FromRing {
         _: Request<GetNamespacesRequest>,
     ) -> Result<Response<GetNamespacesResponse>, Status> {
         let one = |namespace| Namespace { cluster: CLUSTER.into(), namespace };
-        let namespaces = self.store.namespaces().into_iter().map(one).collect();
+        let namespaces = self.from.store.namespaces().into_iter().map(one).collect();
         Ok(Response::new(GetNamespacesResponse { namespaces }))
     }
 
@@ -102,7 +117,7 @@ impl Observer for FromRing {
         &self,
         _: Request<ServerStatusRequest>,
     ) -> Result<Response<ServerStatusResponse>, Status> {
-        let fill = self.store.status();
+        let fill = self.from.store.status();
         Ok(Response::new(ServerStatusResponse {
             num_flows: fill.flows,
             max_flows: fill.most,

@@ -6,11 +6,22 @@ use egret_core::flow::{
 use prost_types::FieldMask;
 
 use super::proto::flow as wire;
-use super::proto::observer::GetFlowsRequest;
+use super::proto::observer::{GetAgentEventsRequest, GetFlowsRequest};
 use crate::flows::read::{nanoseconds, tcp_flags};
 
 /// Which flows, by number and time.
 pub(crate) fn query(request: &GetFlowsRequest) -> Query {
+    Query {
+        number: request.number,
+        first: request.first,
+        follow: request.follow,
+        since: request.since.as_ref().map(nanoseconds),
+        until: request.until.as_ref().map(nanoseconds),
+    }
+}
+
+/// Which events of the agent.
+pub(super) fn event_query(request: &GetAgentEventsRequest) -> Query {
     Query {
         number: request.number,
         first: request.first,

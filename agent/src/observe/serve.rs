@@ -21,9 +21,11 @@ use tokio::time::timeout;
 use tonic::transport::server::Router;
 use tonic_health::ServingStatus;
 
+use super::events::{AgentEvent, Dated, Events};
 use super::export::{Export, ExportOptions, Exporter};
 use super::feed::Feeder;
-use super::observer::FromRing;
+use super::now;
+use super::observer::{From, FromRing};
 use super::peer::OneNode;
 use super::proto::observer::observer_server::ObserverServer;
 use super::proto::peer::peer_server::PeerServer;
@@ -36,6 +38,8 @@ use crate::tell;
 
 /// Entries that wait for the ring: the thread has other work as well.
 const QUEUE: usize = 16_384;
+/// Events of the agent that wait.
+const EVENTS: usize = 4096;
 /// The name under which clients ask whether this serves.
 const HEALTH: &str = "hubble.server.Observer";
 /// Connections of each socket at a time; whoever comes later waits in the kernel's queue.
@@ -93,15 +97,18 @@ pub fn start(options: &Options) -> Result<(Feeder, Server), Refusal> {
     })?;
     let tcp = options.listen.clone().map(Tcp::bind).transpose()?;
     let (queue, entries) = mpsc::channel(QUEUE);
+    let (happened, events) = mpsc::channel(EVENTS);
+    // There is room for the first one.
+    let _ = happened.try_send((now(), AgentEvent::Started));
     let (stop, stopped) = oneshot::channel();
     let export = options.export.clone().map(Export::start).transpose().map_err(|error| no_thread(&error))?;
     let condition = export.as_ref().map(|export| export.condition.clone());
-    let work = Work { options: options.clone(), ring, unix, tcp, entries, export };
+    let work = Work { options: options.clone(), ring, unix, tcp, entries, events, export };
     let thread = thread::Builder::new().name("hubble".into()).spawn(move || work.run(stopped));
     let thread = thread.map_err(|error| no_thread(&error))?;
     let node = NodeInfo { name: options.node.clone(), labels: Vec::new() };
     let server = Server { socket: options.socket.clone(), stop: Some(stop), thread: Some(thread) };
-    Ok((Feeder::new(queue, Arc::new(node), condition), server))
+    Ok((Feeder::new(queue, Arc::new(node), condition, happened), server))
 }
 
 fn no_thread(error: &io::Error) -> Refusal {
@@ -127,6 +134,7 @@ struct Work {
     unix: UnixListener,
     tcp: Option<Tcp>,
     entries: mpsc::Receiver<Entry>,
+    events: mpsc::Receiver<Dated>,
     export: Option<Export>,
 }
 
@@ -145,18 +153,18 @@ impl Work {
     }
 
     async fn serve(self, stopped: oneshot::Receiver<()>) -> io::Result<()> {
-        let Self { options, ring, unix, tcp, entries, mut export } = self;
-        let store = Arc::new(Store::new(ring));
+        let Self { options, ring, unix, tcp, entries, events: happened, mut export } = self;
+        let (store, events) = (Arc::new(Store::new(ring)), Events::new());
+        let from = From { store: store.clone(), events: events.clone(), node: options.node.clone() };
         let mut exporter = export.as_mut().and_then(|export| export.exporter(&store, &options.node));
         let mut filling = pin!(store.fill(entries).fuse());
         let unix = tokio::net::UnixListener::from_std(unix)?;
         let address = format!("unix://{}", options.socket.display());
-        let services =
-            services(tonic::transport::Server::builder(), &store, &options.node, address, false).await;
+        let services = services(tonic::transport::Server::builder(), &from, address, false).await;
         let on_unix = services.serve_with_incoming(of_root(unix));
         let on_tcp = async {
             match tcp {
-                Some(tcp) => tcp.serve(&store, &options.node).await,
+                Some(tcp) => tcp.serve(&from).await,
                 None => pending().await,
             }
         };
@@ -169,6 +177,7 @@ impl Work {
         let working = async {
             tokio::select! {
                 () = async { (&mut filling).await; pending().await } => Ok(()),
+                () = async { events.fill(happened).await; pending().await } => Ok(()),
                 ended = on_unix => ended.map_err(io::Error::other),
                 ended = on_tcp => ended,
                 () = exporting => Ok(()),
@@ -190,15 +199,14 @@ impl Work {
 /// What is served, by a server that may have TLS.
 pub(super) async fn services(
     server: tonic::transport::Server,
-    store: &Arc<Store>,
-    node: &str,
+    from: &From,
     address: String,
     tls: bool,
 ) -> Router {
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_service_status(HEALTH, ServingStatus::Serving).await;
-    let observer = FromRing { store: store.clone(), node: node.to_owned(), address: address.clone(), tls };
-    let peer = OneNode { node: node.to_owned(), address };
+    let observer = FromRing { from: from.clone(), address: address.clone(), tls };
+    let peer = OneNode { node: from.node.clone(), address };
     server
         .http2_keepalive_interval(Some(KEEPALIVE))
         .max_concurrent_streams(Some(STREAMS))

@@ -16,9 +16,9 @@ use tokio::sync::Semaphore;
 use tonic::transport::server::ServerTlsConfig;
 use tonic::transport::{Certificate, Identity, Server};
 
+use super::observer::From;
 use super::seat::Seated;
 use super::serve::{END, Listen, places, services};
-use super::store::Store;
 use crate::exit::{self, Refusal};
 use crate::flows::pem;
 use crate::tell;
@@ -122,7 +122,7 @@ impl Tcp {
     }
 
     /// Serves.
-    pub(super) async fn serve(self, store: &Arc<Store>, node: &str) -> io::Result<()> {
+    pub(super) async fn serve(self, from: &From) -> io::Result<()> {
         let Self { address, listener, mut tls } = self;
         let listener = Arc::new(tokio::net::TcpListener::from_std(listener)?);
         let places = places();
@@ -131,7 +131,7 @@ impl Tcp {
             if let Some(tls) = &tls {
                 server = server.tls_config(tls.config.clone()).map_err(io::Error::other)?;
             }
-            let services = services(server, store, node, address.to_string(), tls.is_some()).await;
+            let services = services(server, from, address.to_string(), tls.is_some()).await;
             tokio::select! {
                 ended = services.serve_with_incoming(clients(listener.clone(), places.clone())) => {
                     return ended.map_err(io::Error::other);
