@@ -5,6 +5,8 @@
 
 use std::process::ExitCode;
 
+/// `egret learn --check`: a policy would deny something that was seen.
+pub const WOULD_DENY: u8 = 1;
 /// Wrong use of the command line (`EX_USAGE`).
 pub const USAGE: u8 = 64;
 /// A pattern or a policy that does not parse (`EX_DATAERR`).

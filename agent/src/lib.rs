@@ -15,6 +15,7 @@ pub mod metrics;
 pub mod netlink;
 pub mod observe;
 pub mod place;
+pub mod propose;
 pub mod resolvers;
 pub mod run;
 pub mod sandbox;
@@ -50,6 +51,7 @@ pub fn main() -> u8 {
         cli::Command::Fqdn(command) => show::fqdn(command),
         cli::Command::Policy(command) => show::policy(command),
         cli::Command::Observe(args) => flows::observe(args),
+        cli::Command::Learn(args) => propose::learn(args),
         cli::Command::Bpf(command) => show::bpf(command),
         cli::Command::Uninstall(args) => uninstall(args),
     };

@@ -16,6 +16,7 @@ use crate::cli::{
     StatusArgs, View,
 };
 use crate::exit::{self, Refusal};
+pub(crate) use check::read_file;
 use table::Table;
 
 /// `egret status`: 0 when all is well, 69 when somebody should look.

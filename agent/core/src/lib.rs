@@ -33,6 +33,7 @@
 //! | [`dns`] | full parser, TCP reassembly, cache per workload, journal of look-ups, lifetimes |
 //! | [`explain`] | why a connection passes or not, link by link, with cause and remedy |
 //! | [`flow`] | flows in the words of Hubble's API: the ring, selection, filters |
+//! | [`propose`] | policies from flows, and what policies would do with flows |
 //! | [`state`] | the one owner of all of it |
 //!
 //! ## Invariants, as absences
@@ -62,5 +63,6 @@ mod numbering;
 pub mod policy;
 pub mod ports;
 mod problem;
+pub mod propose;
 pub mod state;
 pub mod tuning;

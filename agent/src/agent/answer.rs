@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use egret_common::grant::{self, GrantTime, secs_of_ticks};
+use egret_common::ids::identity;
 use egret_common::maps::ENDPOINT_AUDIT;
 use egret_common::net::Direction;
 use egret_common::verdict::DropReason;
@@ -48,6 +49,7 @@ impl Keeper {
             Request::Names { endpoint, pattern } => self.names(*endpoint, pattern.as_deref()),
             Request::Policies => value(self.policies()),
             Request::Explain { from, to } => self.explain(from, to),
+            Request::Services => value(self.services()),
             Request::Maps { map } => self.maps(map.as_deref()),
         }
     }
@@ -186,6 +188,29 @@ impl Keeper {
             labels: labels.iter().map(|(key, value)| format!("k8s:{key}={value}")).collect(),
         });
         reserved.into_iter().chain(pods).collect()
+    }
+
+    fn services(&self) -> Vec<api::Service> {
+        let backend = |(ip, port): &(IpAddr, u16)| {
+            let (ip, port) = (*ip, *port);
+            api::Backend { ip, port, labels: self.labels_at(ip) }
+        };
+        let services = self.picture.service_entries().iter().map(|entry| api::Service {
+            vip: entry.vip,
+            port: entry.port,
+            proto: entry.proto.to_string(),
+            backends: entry.backends.iter().map(backend).collect(),
+        });
+        services.collect()
+    }
+
+    /// Of the identity that the address has now.
+    fn labels_at(&self, address: IpAddr) -> Vec<String> {
+        let number = self.picture.identity(address).unwrap_or(identity::WORLD);
+        let reserved = RESERVED.iter().find(|(known, _)| *known == number);
+        let pod = self.picture.labels_of(number).into_iter().flatten();
+        let pod = pod.map(|(key, value)| format!("k8s:{key}={value}"));
+        reserved.map(|(_, label)| (*label).to_owned()).into_iter().chain(pod).collect()
     }
 
     fn names(&self, endpoint: Option<u32>, pattern: Option<&str>) -> Answer {

@@ -281,6 +281,11 @@ impl Picture {
         self.spared.as_deref() == Some(pod)
     }
 
+    /// Every port of every Service, with what is behind it.
+    pub(super) fn service_entries(&self) -> &[ServiceEntry] {
+        &self.resolved.services
+    }
+
     /// The identity of an address of the cluster.
     pub(super) fn identity(&self, address: IpAddr) -> Option<u32> {
         self.resolved.world_identities.get(&address).copied()

@@ -45,6 +45,8 @@ pub enum Request {
         /// To whom, as `--to` takes it.
         to: String,
     },
+    /// A list of [`Service`].
+    Services,
     /// A list of [`Map`].
     Maps {
         /// Only this one.
@@ -266,6 +268,30 @@ pub struct Link {
     pub evidence: Vec<String>,
 }
 
+/// One port of a Service, with what is behind it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Service {
+    /// Its address.
+    pub vip: IpAddr,
+    /// Its port.
+    pub port: u16,
+    /// `tcp`, `udp` or `sctp`.
+    pub proto: String,
+    /// Those behind it: of each kind one or two. None: nobody gets through.
+    pub backends: Vec<Backend>,
+}
+
+/// One of those behind a Service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Backend {
+    /// Its address.
+    pub ip: IpAddr,
+    /// Its port.
+    pub port: u16,
+    /// The labels of its identity as Cilium prints them.
+    pub labels: Vec<String>,
+}
+
 /// A map with its entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Map {
@@ -284,6 +310,7 @@ mod tests {
         for (request, text) in [
             (Request::Status, r#"{"get":"status"}"#),
             (Request::Endpoint { id: 7 }, r#"{"get":"endpoint","id":7}"#),
+            (Request::Services, r#"{"get":"services"}"#),
             (Request::Maps { map: None }, r#"{"get":"maps","map":null}"#),
         ] {
             assert_eq!(serde_json::to_string(&request).expect("JSON"), text);

@@ -3,6 +3,7 @@
 
 mod agent;
 mod hubble;
+mod learn;
 mod names;
 mod observe;
 mod run;
@@ -14,6 +15,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use agent::{AgentArgs, DnsReject, Established, Source, StartupMode};
 pub use hubble::HubbleArgs;
+pub use learn::LearnArgs;
 pub use names::NamesArgs;
 pub use observe::{
     ColorWhen, FilterArgs, FlowFormat, Given, ObserveArgs, SelectionArgs, ServerArgs, StyleArgs, TimeFormat,
@@ -58,6 +60,8 @@ pub enum Command {
     Policy(PolicyCommand),
     /// Show flows, with the reason of each denial
     Observe(Box<ObserveArgs>),
+    /// Write a policy for workloads out of what they did, or replay that against a policy
+    Learn(Box<LearnArgs>),
     /// The kernel's maps
     #[command(subcommand)]
     Bpf(BpfCommand),

@@ -9,15 +9,18 @@ use egret_core::flow::Filters;
 use super::filters::Wanted;
 use super::read;
 use super::select::Selection;
+use crate::cli::SelectionArgs;
 use crate::observe::json;
 use crate::observe::proto::observer::GetFlowsResponse;
 use crate::observe::proto::observer::get_flows_response::ResponseTypes;
 
 /// Bytes of a line at most.
 const LINE: u64 = 1 << 20;
+/// Lines about something else that are kept.
+const OTHERS: usize = 16;
 
 /// Lines of a file.
-pub(super) struct Input {
+pub(crate) struct Input {
     lines: Box<dyn BufRead>,
     filters: Filters,
     wanted: Wanted,
@@ -30,15 +33,23 @@ pub(super) struct Input {
     /// Those that could not, and the first of them.
     bad: u64,
     first_bad: Option<String>,
+    /// Lines about neither flows nor losses.
+    others: Vec<String>,
 }
 
 impl Input {
     /// Opens the file; `-` is standard input.
-    pub(super) fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
+    pub(crate) fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
         if path == Path::new("-") {
             return Ok(Box::new(io::stdin().lock()));
         }
         Ok(Box::new(BufReader::new(File::open(path)?)))
+    }
+
+    /// Every line.
+    pub(crate) fn whole(lines: Box<dyn BufRead>) -> Result<Self, String> {
+        let all = SelectionArgs { all: true, ..SelectionArgs::default() };
+        Self::new(lines, Wanted::default(), &Selection::read(&all, true)?)
     }
 
     /// What of the lines is wanted.
@@ -50,11 +61,22 @@ impl Input {
         let filters = wanted.filters()?;
         let since = selection.since.as_ref().map_or(0, read::nanoseconds);
         let until = selection.until.as_ref().map_or(u64::MAX, read::nanoseconds);
-        Ok(Self { lines, filters, wanted, since, until, number: 0, good: 0, bad: 0, first_bad: None })
+        Ok(Self {
+            lines,
+            filters,
+            wanted,
+            since,
+            until,
+            number: 0,
+            good: 0,
+            bad: 0,
+            first_bad: None,
+            others: Vec::new(),
+        })
     }
 
     /// The next one that is wanted.
-    pub(super) fn next(&mut self) -> io::Result<Option<GetFlowsResponse>> {
+    pub(crate) fn next(&mut self) -> io::Result<Option<GetFlowsResponse>> {
         let mut line = Vec::new();
         loop {
             line.clear();
@@ -79,6 +101,9 @@ impl Input {
                     self.good += 1;
                     if wanted {
                         return Ok(Some(answer));
+                    }
+                    if answer.response_types.is_none() && self.others.len() < OTHERS {
+                        self.others.push(String::from_utf8_lossy(&line).into_owned());
                     }
                 }
                 Err(error) => self.pass_over(error),
@@ -109,8 +134,13 @@ impl Input {
         self.first_bad.get_or_insert_with(|| format!("line {}: {error}", self.number));
     }
 
+    /// What stands there beside flows and losses, as far as there was room.
+    pub(crate) fn others(&self) -> &[String] {
+        &self.others
+    }
+
     /// What was passed over, and whether that was everything.
-    pub(super) fn complaint(&self) -> Option<(String, bool)> {
+    pub(crate) fn complaint(&self) -> Option<(String, bool)> {
         let first = self.first_bad.as_ref()?;
         Some((format!("{} lines were passed over; {first}", self.bad), self.good == 0))
     }

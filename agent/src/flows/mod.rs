@@ -22,9 +22,12 @@ mod when;
 
 pub use address::Server;
 pub use client::{Client, Flows};
+pub(crate) use input::Input;
 pub use observe::observe;
+pub(crate) use observe::target;
 pub(crate) use tls::pem;
 pub use tls::{Tls, TlsFiles};
+pub(crate) use when::{duration, read as read_time};
 
 /// Where `egret agent` serves flows.
 pub const SERVER: &str = "unix:///run/egret/hubble.sock";

@@ -128,7 +128,7 @@ fn show<W: io::Write>(
 }
 
 /// Where to ask, and with which proofs.
-fn target(args: &ServerArgs) -> Result<(Server, Option<Tls>), Refusal> {
+pub(crate) fn target(args: &ServerArgs) -> Result<(Server, Option<Tls>), Refusal> {
     let variable = || std::env::var(SERVER_VARIABLE).ok().filter(|text| !text.is_empty());
     let text = args.server.clone().or_else(variable).unwrap_or_else(|| SERVER.to_owned());
     let server = Server::parse(&text).map_err(|error| usage(format!("--server {text:?}: {error}")))?;

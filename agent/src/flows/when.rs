@@ -18,7 +18,7 @@ const MOST: f64 = 3600e9 * 24.0 * 36_525.0;
 ///
 /// # Errors
 /// What to write.
-pub(super) fn read(text: &str, now: Timestamp) -> Result<Message, String> {
+pub(crate) fn read(text: &str, now: Timestamp) -> Result<Message, String> {
     let ago = || duration(text).and_then(|ns| Timestamp::from_nanosecond(now.as_nanosecond() - ns).ok());
     let exact = || text.parse::<Timestamp>().ok();
     let civil = || text.parse::<DateTime>().ok().and_then(|time| TimeZone::UTC.to_timestamp(time).ok());
@@ -33,7 +33,7 @@ pub(super) fn read(text: &str, now: Timestamp) -> Result<Message, String> {
 }
 
 /// Nanoseconds of a duration as Go writes it.
-fn duration(text: &str) -> Option<i128> {
+pub(crate) fn duration(text: &str) -> Option<i128> {
     let mut rest = text;
     let mut sum = 0.0;
     while !rest.is_empty() {

@@ -18,7 +18,7 @@ const FILE_MAX: u64 = 16 << 20;
 pub(super) fn check(args: &PolicyCheck) -> Result<u8, Refusal> {
     let mut files = BTreeMap::new();
     for path in &args.files {
-        files.insert(path.clone(), read(path)?);
+        files.insert(path.clone(), read_file(path)?);
     }
     let checked = Checked::new(files);
     match args.output {
@@ -29,8 +29,11 @@ pub(super) fn check(args: &PolicyCheck) -> Result<u8, Refusal> {
     Ok(if checked.bad { exit::DATA_ERROR } else { 0 })
 }
 
-/// The text of a file.
-pub(super) fn read(path: &Path) -> Result<String, Refusal> {
+/// The text of a file of policies.
+///
+/// # Errors
+/// 66 if it cannot be read, 65 if it is too large.
+pub(crate) fn read_file(path: &Path) -> Result<String, Refusal> {
     let refuse = |code, why: &dyn std::fmt::Display| {
         Refusal::new(code, format!("{}: {why}", path.display()), "give a file that can be read")
     };

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use egret_core::explain::Cause;
 use egret_core::names::Name;
 
-use super::check::read;
+use super::check::read_file;
 use super::table::Table;
 use super::{json, print};
 use crate::agent::Offline;
@@ -82,7 +82,7 @@ fn nobody_answers(args: &PolicyExplain, refusal: &Refusal, pins: &Path) -> Expla
 fn offline(args: &PolicyExplain, folder: &Path) -> Result<(Explanation, u8), Refusal> {
     let mut files = BTreeMap::new();
     for path in manifests(folder)?.into_iter().chain(args.pods.iter().cloned()) {
-        let text = read(&path)?;
+        let text = read_file(&path)?;
         files.insert(path, text);
     }
     let refuse =

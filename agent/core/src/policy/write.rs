@@ -2,21 +2,24 @@
 //!
 //! Owns: the text and its order, which depend on the uses alone. Must not know: how uses are observed.
 
+mod text;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt::Write,
     net::IpAddr,
 };
 
+pub use text::{Draft, DraftName, DraftPeer, DraftRule, PortCounts, PortSet, sanitised};
+
 use super::DNS_PORT;
 use crate::{
+    labels::{Labels, POD_NAMESPACE},
     names::{Name, Pattern},
-    net::host_net,
     ports::Proto,
 };
 
-/// What an API entry holds at most.
-const MAX_ENTRIES: usize = 40;
+/// What a policy that was written here says about itself.
+pub(crate) const DESCRIPTION: &str = "Written by egret from what was used";
 
 /// Whom the workload talked to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,121 +41,69 @@ pub struct Use {
     pub port: u16,
 }
 
-type PortSet = BTreeSet<(Proto, u16)>;
-
 /// A policy that opens exactly `uses`, and the questions for their names and for the names in `asked`. `name` becomes
 /// the object's name. What the language cannot say stands in a comment.
 #[must_use]
 pub fn write(name: &str, uses: &BTreeSet<Use>, asked: &BTreeSet<Name>) -> String {
-    let mut by_name: BTreeMap<&Name, PortSet> = BTreeMap::new();
-    let mut by_address: BTreeMap<IpAddr, PortSet> = BTreeMap::new();
+    let mut by_peer: BTreeMap<DraftPeer, PortCounts> = BTreeMap::new();
+    let mut names: BTreeSet<&Name> = asked.iter().collect();
     for u in uses {
-        let ports = match &u.peer {
-            UsedPeer::Name(name) => by_name.entry(name).or_default(),
-            UsedPeer::Address(ip) => by_address.entry(ip.to_canonical()).or_default(),
+        let peer = match &u.peer {
+            UsedPeer::Name(name) => {
+                names.insert(name);
+                DraftPeer::Name(DraftName::Exact(name.clone()))
+            }
+            UsedPeer::Address(ip) => DraftPeer::Address(ip.to_canonical()),
         };
-        ports.insert((u.proto, u.port));
+        by_peer.entry(peer).or_default().insert((u.proto, u.port), 0);
     }
-    let writable = |name: &&Name| Pattern::match_name(name.as_str()).is_ok();
-    let names: BTreeSet<&Name> = by_name.keys().copied().chain(asked).collect();
-    let mut out = head(name);
-    for name in names.iter().filter(|n| !writable(n)) {
-        let _ = writeln!(out, "  # not written, since no policy can name it: {name}");
-    }
-    out.push_str("  egress:\n");
-    let names: Vec<&Name> = names.into_iter().filter(writable).collect();
-    by_name.retain(|name, _| writable(name));
-    dns_rule(&mut out, &names);
-    let fqdns = by_name.into_iter().map(|(name, ports)| (format!("matchName: \"{name}\""), ports));
-    peer_rules(&mut out, "toFQDNs", fqdns);
-    let cidrs = by_address.into_iter().map(|(ip, ports)| (format!("\"{}\"", host_net(ip)), ports));
-    peer_rules(&mut out, "toCIDR", cidrs);
-    if out.ends_with("egress:\n") {
-        out.push_str("  - {}\n");
-    }
-    out
+    let (names, odd): (Vec<&Name>, Vec<&Name>) = names.into_iter().partition(|name| is_writable(name));
+    by_peer.retain(|peer, _| match peer {
+        DraftPeer::Name(DraftName::Exact(name)) => is_writable(name),
+        _ => true,
+    });
+    let dns = (!names.is_empty()).then(|| {
+        let names = names.into_iter().map(|name| (DraftName::Exact(name.clone()), String::new()));
+        dns_rule(vec![(DraftPeer::Pods(cluster_dns()), String::new())], DNS_PORT, names.collect())
+    });
+    let rules = DraftRule::grouped(by_peer, |_, _| String::new());
+    let draft = Draft {
+        head: Vec::new(),
+        name: name.to_owned(),
+        namespace: None,
+        description: DESCRIPTION,
+        subject: Labels::new(),
+        remarks: odd.into_iter().map(unwritable).collect(),
+        egress: Some(dns.into_iter().chain(rules).collect()),
+        ingress: None,
+    };
+    draft.text()
 }
 
-fn head(name: &str) -> String {
-    format!(
-        "apiVersion: cilium.io/v2\nkind: CiliumNetworkPolicy\nmetadata:\n  name: {name}\nspec:\n  \
-         description: \"Written by egret from what was used\"\n  endpointSelector: {{}}\n"
-    )
+/// Whether a policy can name it: a name as DNS has it may be none that the language takes.
+pub(crate) fn is_writable(name: &Name) -> bool {
+    Pattern::match_name(name.as_str()).is_ok()
 }
 
-fn dns_rule(out: &mut String, names: &[&Name]) {
-    if names.is_empty() {
-        return;
-    }
-    out.push_str(concat!(
-        "  - toEndpoints:\n",
-        "    - matchLabels:\n",
-        "        \"k8s:io.kubernetes.pod.namespace\": kube-system\n",
-        "        \"k8s:k8s-app\": kube-dns\n",
-        "    toPorts:\n",
-        "    - ports:\n",
-    ));
-    for protocol in ["UDP", "TCP"] {
-        let _ = writeln!(out, "      - port: \"{DNS_PORT}\"\n        protocol: {protocol}");
-    }
-    out.push_str("      rules:\n        dns:\n");
-    for name in names {
-        let _ = writeln!(out, "        - matchName: \"{name}\"");
-    }
+/// The comment about a name that is not [`is_writable`].
+pub(crate) fn unwritable(name: &Name) -> String {
+    format!("not written, since no policy can name it: {name}")
 }
 
-/// One rule per set of ports, with all peers that used exactly that set. ICMP stands in a rule of its own.
-fn peer_rules(out: &mut String, field: &str, peers: impl Iterator<Item = (String, PortSet)>) {
-    let mut groups: BTreeMap<PortSet, Vec<String>> = BTreeMap::new();
-    for (peer, ports) in peers {
-        let (icmp, ported): (PortSet, PortSet) = ports.into_iter().partition(|(p, _)| is_icmp(*p));
-        for set in [ported, icmp].into_iter().filter(|s| !s.is_empty()) {
-            groups.entry(set).or_default().push(peer.clone());
-        }
-    }
-    let mut rules: Vec<(Vec<String>, PortSet)> =
-        groups.into_iter().map(|(ports, peers)| (peers, ports)).collect();
-    rules.sort();
-    for (peers, ports) in rules {
-        let _ = writeln!(out, "  - {field}:");
-        for peer in peers {
-            let _ = writeln!(out, "    - {peer}");
-        }
-        let ports: Vec<_> = ports.into_iter().collect();
-        if ports.iter().any(|(p, _)| is_icmp(*p)) {
-            icmp_fields(out, &ports);
-        } else {
-            port_blocks(out, &ports);
-        }
-    }
+/// Labels of the pods of the cluster's DNS, as everybody calls them.
+pub(crate) fn cluster_dns() -> Labels {
+    let labels = [(POD_NAMESPACE, "kube-system"), ("k8s-app", "kube-dns")];
+    labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
 }
 
-fn port_blocks(out: &mut String, ports: &[(Proto, u16)]) {
-    out.push_str("    toPorts:\n");
-    for block in ports.chunks(MAX_ENTRIES) {
-        out.push_str("    - ports:\n");
-        for (proto, port) in block {
-            let protocol = proto.to_string().to_uppercase();
-            let _ = writeln!(out, "      - port: \"{port}\"\n        protocol: {protocol}");
-        }
-    }
-}
-
-fn icmp_fields(out: &mut String, ports: &[(Proto, u16)]) {
-    let types: BTreeSet<(&str, u16)> =
-        ports.iter().map(|(p, port)| (if *p == Proto::Icmp { "IPv4" } else { "IPv6" }, port >> 8)).collect();
-    let types: Vec<_> = types.into_iter().collect();
-    out.push_str("    icmps:\n");
-    for block in types.chunks(MAX_ENTRIES) {
-        out.push_str("    - fields:\n");
-        for (family, number) in block {
-            let _ = writeln!(out, "      - family: {family}\n        type: {number}");
-        }
-    }
-}
-
-fn is_icmp(proto: Proto) -> bool {
-    matches!(proto, Proto::Icmp | Proto::Icmpv6)
+/// The rule by which resolvers may be asked for names: by UDP, and by TCP for answers that do not fit.
+pub(crate) fn dns_rule(
+    peers: Vec<(DraftPeer, String)>,
+    port: u16,
+    names: Vec<(DraftName, String)>,
+) -> DraftRule {
+    let ports = [Proto::Udp, Proto::Tcp].map(|proto| (proto, port)).into();
+    DraftRule { peers, ports, names, remarks: Vec::new() }
 }
 
 #[cfg(test)]

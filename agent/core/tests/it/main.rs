@@ -4,6 +4,7 @@
 mod cases;
 mod objects;
 mod oracle;
+mod replays;
 mod samples;
 mod scanner;
 mod steps;

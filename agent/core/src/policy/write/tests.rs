@@ -53,9 +53,9 @@ fn the_text_is_sorted_and_grouped() {
         toPorts:
         - ports:
           - port: "53"
-            protocol: UDP
-          - port: "53"
             protocol: TCP
+          - port: "53"
+            protocol: UDP
           rules:
             dns:
             - matchName: "a.example"
