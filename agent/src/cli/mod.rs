@@ -6,6 +6,7 @@ mod hubble;
 mod names;
 mod observe;
 mod run;
+mod server;
 mod show;
 
 use std::path::PathBuf;
@@ -16,9 +17,10 @@ pub use agent::{AgentArgs, DnsReject, Established, Source, StartupMode};
 pub use hubble::HubbleArgs;
 pub use names::NamesArgs;
 pub use observe::{
-    ColorWhen, FilterArgs, FlowFormat, Given, ObserveArgs, SelectionArgs, ServerArgs, StyleArgs, TimeFormat,
+    ColorWhen, FilterArgs, FlowFormat, Given, ObserveArgs, SelectionArgs, StyleArgs, TimeFormat,
 };
 pub use run::{OnDeny, Output, ReportFormat, RunArgs};
+pub use server::ServerArgs;
 pub use show::{
     BpfCommand, BpfDump, CacheCommand, EndpointCommand, Format, FqdnCommand, Get, IdentityCommand,
     PolicyCheck, PolicyCommand, Probe, StatusArgs, View,

@@ -17,12 +17,14 @@ mod observe;
 mod print;
 pub mod read;
 mod select;
+mod target;
 mod tls;
 mod when;
 
 pub use address::Server;
 pub use client::{Client, Flows};
 pub use observe::observe;
+pub use target::target;
 pub(crate) use tls::pem;
 pub use tls::{Tls, TlsFiles};
 
