@@ -12,6 +12,7 @@
 //! the same maps and puts its programs into the same links.
 
 mod answer;
+mod ends;
 mod explain;
 mod gather;
 mod history;

@@ -14,7 +14,7 @@ mod select;
 mod summary;
 mod tally;
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
 use egret_common::{
     net::Direction,
@@ -33,11 +33,40 @@ pub const CLUSTER: &str = "default";
 /// TCP flags beyond the byte that packets carry: nonce sum (RFC 3540).
 pub const TCP_NS: u16 = 0x100;
 
+/// Subtype of traces: on its way from the endpoint to the network.
+const TO_STACK: u32 = 3;
+
+/// What has passed of a connection that is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Passed {
+    /// Packets and bytes, from the network header on, in the direction of the first packet.
+    pub sent: (u64, u64),
+    /// The same in the other one.
+    pub received: (u64, u64),
+    /// Milliseconds between the first packet and the last.
+    pub lasted: u64,
+}
+
+impl fmt::Display for Passed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { sent, received, lasted } = self;
+        let seconds = (lasted / 1000, lasted % 1000);
+        write!(
+            f,
+            "sent {} packets, {} bytes; received {} packets, {} bytes; ",
+            sent.0, sent.1, received.0, received.1
+        )?;
+        write!(f, "{}.{:03} s", seconds.0, seconds.1)
+    }
+}
+
 /// What an event is about. The numbers are Hubble's event types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// A packet was dropped.
     Drop = 1,
+    /// A connection is over: what has passed.
+    End = 4,
     /// The first packet of a connection was judged.
     Verdict = 5,
     /// A DNS message.
@@ -237,7 +266,9 @@ impl Flow {
     pub fn event_type(&self) -> (i32, i32) {
         let sub = match self.kind {
             Kind::Drop => self.hubble_reason(),
-            Kind::Verdict | Kind::L7 => 0,
+            // Where the packets were seen: on their way from the endpoint, or to it.
+            Kind::End if self.direction == Direction::Egress => TO_STACK,
+            Kind::End | Kind::Verdict | Kind::L7 => 0,
         };
         (self.kind as i32, i32::try_from(sub).unwrap_or_default())
     }

@@ -151,6 +151,8 @@ pub(super) struct Keeper {
     pub(super) unreported: bool,
     /// Until then the objects are let be: of all time, this takes half at most.
     pub(super) rest: Instant,
+    /// When flows that are over were last looked for, in jiffies.
+    pub(super) swept: Option<u64>,
     /// What is in force above all pods.
     pub(super) guard: Guard,
     /// For metrics.
@@ -224,6 +226,7 @@ impl Keeper {
             Task::Sweep => {
                 let before = now().saturating_sub(ticks_of_secs(REMEMBER));
                 self.sweep(before);
+                self.tell_ends();
                 self.report_drops();
                 self.learner.state_mut().forget(before);
                 self.forget_classes();

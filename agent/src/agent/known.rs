@@ -9,7 +9,7 @@ use egret_common::event::{DnsEvent, FlowEvent};
 use egret_common::ids::{ClassId, EndpointId, identity};
 use egret_common::maps::ENDPOINT_AUDIT;
 use egret_common::net::Direction;
-use egret_core::flow::{Interface, PolicyRef, Side};
+use egret_core::flow::{Interface, Passed, PolicyRef, Side};
 use egret_core::labels::Labels;
 use egret_core::policy::{Origin, Rule};
 
@@ -41,6 +41,15 @@ impl Keeper {
             let (picture, objects, registry) = (&self.picture, &self.objects, &self.registry);
             let known = Now::new(picture, objects, registry, &self.learner, self.revision);
             self.observer.events(events, &known);
+        }
+    }
+
+    /// Shows connections that are over.
+    pub(super) fn show_ends(&mut self, ends: &[(FlowEvent, Passed)], missed: u64) {
+        if !ends.is_empty() || missed > 0 {
+            let (picture, objects, registry) = (&self.picture, &self.objects, &self.registry);
+            let known = Now::new(picture, objects, registry, &self.learner, self.revision);
+            self.observer.ends(ends, missed, &known);
         }
     }
 

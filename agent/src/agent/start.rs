@@ -204,6 +204,7 @@ impl Parts {
             unreported: true,
             rest: Instant::now(),
             incomplete: None,
+            swept: None,
             guard: Guard::default(),
             recorder: Recorder::default(),
             history: History::default(),

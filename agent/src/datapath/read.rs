@@ -67,6 +67,14 @@ impl Datapath {
         self.entries("FLOWS", self.sizes.flows)
     }
 
+    /// Shows every entry of `FLOWS`, read in pieces; none if it cannot be read.
+    pub fn each_flow(&self, mut each: impl FnMut(&FlowKey, &FlowEntry)) {
+        let each = |keys: &[FlowKey], entries: &[FlowEntry]| {
+            keys.iter().zip(entries).for_each(|(key, entry)| each(key, entry));
+        };
+        let _ = self.ebpf.map("FLOWS").and_then(|map| walk(map, each));
+    }
+
     /// Every entry of `DESTINATIONS`.
     pub fn destinations(&self) -> Vec<(DestinationKey, Destination)> {
         self.entries("DESTINATIONS", self.sizes.destinations)

@@ -217,9 +217,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_told() {
-        let trace = "{\"flow\":{\"verdict\":\"FORWARDED\",\"event_type\":{\"type\":4}}}\n";
-        assert_eq!(read(trace.into(), ""), (vec![0], None), "nothing has to be known about it");
-        let (ids, complaint) = read(trace.into(), "--verdict FORWARDED");
+        let capture = "{\"flow\":{\"verdict\":\"FORWARDED\",\"event_type\":{\"type\":3}}}\n";
+        assert_eq!(read(capture.into(), ""), (vec![0], None), "nothing has to be known about it");
+        let (ids, complaint) = read(capture.into(), "--verdict FORWARDED");
         let told = complaint.expect("told");
         assert!(ids.is_empty() && told.1 && told.0.contains("an event of type 4"), "{told:?}");
         let long = [

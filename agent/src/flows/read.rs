@@ -20,7 +20,7 @@ use crate::observe::proto::flow as wire;
 /// What a flow of Egret never is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ReadError {
-    /// Another event type, such as that of a trace.
+    /// Another event type, such as that of a capture.
     #[error("an event of type {0}")]
     Type(i32),
     /// Another verdict.
@@ -111,6 +111,7 @@ fn kind(f: &wire::Flow) -> Result<Kind, ReadError> {
     match number {
         _ if f.l7.is_some() => Ok(Kind::L7),
         1 => Ok(Kind::Drop),
+        4 => Ok(Kind::End),
         5 => Ok(Kind::Verdict),
         129 => Ok(Kind::L7),
         number => Err(ReadError::Type(number)),

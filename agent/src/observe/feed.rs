@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use egret_common::event::{DnsEvent, FlowEvent};
-use egret_core::flow::{Entry, Flow, Lost, LostSource, NodeInfo};
+use egret_core::flow::{Entry, Flow, Lost, LostSource, NodeInfo, Passed};
 use egret_core::labels::Labels;
 use tokio::sync::mpsc::Sender;
 
@@ -78,6 +78,15 @@ impl Feeder {
         for event in events {
             join::flows(event, known, &common).into_iter().for_each(|flow| self.flow(flow));
         }
+    }
+
+    /// Connections that are over, each with its last packet; `missed`: others, which were too many.
+    pub fn ends(&mut self, ends: &[(FlowEvent, Passed)], missed: u64, known: &impl Known) {
+        let common = self.common();
+        for (event, passed) in ends {
+            self.flow(join::end(event, passed, known, &common));
+        }
+        self.missed.add(missed, now());
     }
 
     /// DNS messages.

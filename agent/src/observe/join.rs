@@ -7,7 +7,7 @@ use egret_common::event::FlowEvent;
 use egret_common::ids::{identity, is_name_class};
 use egret_common::net::{Addr, Direction, proto};
 use egret_common::verdict::{DropReason, Verdict};
-use egret_core::flow::{Flow, Kind, L4, NodeInfo, Side, summary};
+use egret_core::flow::{Flow, Kind, L4, NodeInfo, Passed, Side, summary};
 
 use super::known::{Known, Local};
 use super::words;
@@ -50,6 +50,16 @@ pub(super) fn flows(event: &FlowEvent, known: &impl Known, common: &Common) -> V
     let dropped = (verdict == Verdict::Dropped).then(|| drop(&flow));
     let judged = reason.is_none_or(words::is_of_policy) || verdict == Verdict::Audited;
     judged.then_some(flow).into_iter().chain(dropped).collect()
+}
+
+/// What is shown of a connection that is over: `event` is about its last packet.
+pub(super) fn end(event: &FlowEvent, passed: &Passed, known: &impl Known, common: &Common) -> Flow {
+    let mut flow = base(event, known, common);
+    (flow.kind, flow.verdict, flow.is_reply) = (Kind::End, verdict(event.verdict), Some(false));
+    flow.reason = DropReason::from_u8(event.reason);
+    flow.why = Some(passed.to_string());
+    flow.summary = format!("{} ended: {passed}", words::transport(flow.l4));
+    flow
 }
 
 /// The same as an event about the packet.

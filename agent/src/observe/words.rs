@@ -2,7 +2,7 @@
 
 use egret_common::event::FlowEvent;
 use egret_common::verdict::DropReason;
-use egret_core::flow::{Match, PolicyRef};
+use egret_core::flow::{L4, Match, PolicyRef};
 use egret_core::policy::{Peers, Rule};
 use egret_core::ports::{PortSpec, Ports};
 
@@ -27,6 +27,18 @@ pub(super) fn why(
         text.push_str(&format!(" The address is known here as {}.", names.join(", ")));
     }
     text
+}
+
+/// The transport's name.
+pub(super) fn transport(l4: L4) -> &'static str {
+    match l4 {
+        L4::Tcp { .. } => "TCP",
+        L4::Udp(..) => "UDP",
+        L4::Sctp(..) => "SCTP",
+        L4::Icmpv4(..) => "ICMPv4",
+        L4::Icmpv6(..) => "ICMPv6",
+        L4::Other(_) => "Flow",
+    }
 }
 
 fn object(policy: &PolicyRef) -> String {

@@ -49,7 +49,7 @@ impl Seen {
             Direction::Egress => (&flow.source, &flow.destination),
             Direction::Ingress => (&flow.destination, &flow.source),
         };
-        if flow.kind == Kind::Drop || flow.is_reply == Some(true) {
+        if matches!(flow.kind, Kind::Drop | Kind::End) || flow.is_reply == Some(true) {
             return None;
         }
         let subject = Subject::of(own)?;

@@ -1,5 +1,6 @@
 //! Which flows a metric counts, and by which labels of its own.
 
+use egret_common::net::Direction;
 use egret_common::verdict::Verdict;
 
 use super::context::direction;
@@ -151,7 +152,7 @@ fn response_code(dns: &Dns) -> String {
 
 /// Each packet once: the verdict about it is another flow.
 fn drop(flow: &Flow, add: Add<'_>) {
-    if flow.verdict == Verdict::Dropped && flow.kind != Kind::Verdict {
+    if flow.verdict == Verdict::Dropped && matches!(flow.kind, Kind::Drop | Kind::L7) {
         add(0, &[reason(flow.hubble_reason()), protocol(flow)]);
     }
 }
@@ -177,7 +178,8 @@ fn to_world(flow: &Flow, any_drop: bool, port: bool, syn_only: bool, add: Add<'_
     let dropped = flow.verdict == Verdict::Dropped;
     let is_reply = flow.is_reply == Some(true);
     let begins = matches!(flow.l4, L4::Tcp { flags, .. } if flags & SYN != 0);
-    if !flow.destination.labels.iter().any(|label| label == WORLD)
+    if flow.kind == Kind::End
+        || !flow.destination.labels.iter().any(|label| label == WORLD)
         || (dropped && !any_drop && flow.hubble_reason() != POLICY_DENIED)
         || (!dropped && is_reply)
         || (syn_only && (is_reply || !begins))
@@ -191,7 +193,7 @@ fn to_world(flow: &Flow, any_drop: bool, port: bool, syn_only: bool, add: Add<'_
 
 fn tcp(flow: &Flow, add: Add<'_>) {
     let L4::Tcp { flags, .. } = flow.l4 else { return };
-    if flow.verdict != Verdict::Forwarded {
+    if flow.verdict != Verdict::Forwarded || flow.kind == Kind::End {
         return;
     }
     let family = if flow.ip_version() == 2 { "IPv6" } else { "IPv4" };
@@ -204,7 +206,7 @@ fn tcp(flow: &Flow, add: Add<'_>) {
 }
 
 fn ports(flow: &Flow, add: Add<'_>) {
-    if flow.verdict == Verdict::Forwarded && flow.is_reply == Some(false) {
+    if flow.verdict == Verdict::Forwarded && flow.is_reply == Some(false) && flow.kind != Kind::End {
         let port = flow.l4.ports().map_or(0, |(_, port)| port).to_string();
         add(0, &[transport(flow.l4), &port]);
     }
@@ -217,7 +219,7 @@ fn policy(flow: &Flow, add: Add<'_>) {
         Verdict::Audited => "audit",
     };
     match flow.kind {
-        Kind::Drop => {}
+        Kind::Drop | Kind::End => {}
         Kind::L7 => add(0, &[direction(flow.direction), "l7/dns", action]),
         // The node may always reach its pods.
         Kind::Verdict if flow.source.identity == HOST => {}
@@ -230,6 +232,7 @@ fn policy(flow: &Flow, add: Add<'_>) {
 
 fn icmp(flow: &Flow, add: Add<'_>) {
     match flow.l4 {
+        _ if flow.kind == Kind::End => {}
         L4::Icmpv4(kind, _) => add(0, &["IPv4", &icmpv4(kind)]),
         L4::Icmpv6(kind, _) => add(0, &["IPv6", &icmpv6(kind)]),
         _ => {}
@@ -254,6 +257,8 @@ fn transport(l4: L4) -> &'static str {
 fn kind(flow: &Flow) -> (&'static str, &'static str) {
     match flow.kind {
         Kind::Drop => ("Drop", ""),
+        Kind::End if flow.direction == Direction::Egress => ("Trace", "to-stack"),
+        Kind::End => ("Trace", "to-endpoint"),
         Kind::Verdict => ("PolicyVerdict", ""),
         Kind::L7 => ("L7", "DNS"),
     }
