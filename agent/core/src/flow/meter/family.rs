@@ -28,7 +28,8 @@ impl Values {
 
     /// The next value.
     pub(super) fn push(&mut self, value: &str) {
-        let end = value.floor_char_boundary(LENGTH);
+        let is_end = |at: &usize| value.is_char_boundary(*at);
+        let end = (0..=value.len().min(LENGTH)).rev().find(is_end).unwrap_or(0);
         self.0.extend(value[..end].chars().map(|c| if c.is_control() { '?' } else { c }));
         self.0.push(END);
     }
