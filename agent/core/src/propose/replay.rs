@@ -25,7 +25,7 @@ use egret_common::{
 
 use self::{people::People, tables::AtThatTime};
 use super::dns::times;
-use super::{Act, Collected, Need, Node, Peer, ProposeError, Services, Subject, Tally, search};
+use super::{Act, Collected, Need, Node, Peer, ProposeError, Services, Subject, search};
 use crate::{
     compile::{Book, Compiled, EndpointSpec, NamesAsk, World, addr, compile},
     desired::View,
@@ -48,14 +48,14 @@ pub struct Replayed {
     /// Those that would not.
     pub denied: Vec<Denied>,
     /// Workloads that no policy is about: nothing of theirs is denied.
-    pub unselected: BTreeSet<Subject>,
+    pub unselected: BTreeSet<String>,
 }
 
-/// Something that would be denied.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Something that would be denied: of all pods that one reads alike.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Denied {
     /// Whose it is: namespace and labels.
-    pub subject: Subject,
+    pub subject: String,
     /// Who begins.
     pub direction: Direction,
     /// With whom.
@@ -88,20 +88,25 @@ pub fn replay(
 ) -> Result<Replayed, ProposeError> {
     let needs = collected.needs()?;
     let scene = Scene::new(policies, needs.keys(), services, cluster_domain)?;
-    let mut replayed = Replayed::default();
+    let (mut replayed, mut denials) = (Replayed::default(), BTreeMap::new());
     for (need, tally) in needs {
         match scene.judge(need) {
-            Some(reason) => replayed.denied.push(denied(need, *tally, reason)),
+            Some(reason) => {
+                let count: &mut u64 = denials.entry(denied(need, reason)).or_default();
+                *count = count.saturating_add(tally.count);
+            }
             None => replayed.passed = replayed.passed.saturating_add(tally.count),
         }
     }
+    replayed.denied = denials.into_iter().map(|(denied, count)| Denied { count, ..denied }).collect();
     let all = needs.keys().map(|need| &need.seen.subject);
-    replayed.unselected =
-        all.filter(|subject| !policies.iter().any(|p| p.selects(&subject.labels))).cloned().collect();
+    let unselected = all.filter(|subject| !policies.iter().any(|p| p.selects(&subject.labels)));
+    replayed.unselected = unselected.map(ToString::to_string).collect();
     Ok(replayed)
 }
 
-fn denied(need: &Need, tally: Tally, reason: DropReason) -> Denied {
+/// Not counted yet.
+fn denied(need: &Need, reason: DropReason) -> Denied {
     let what = match &need.seen.act {
         Act::Connect(proto @ (Proto::Icmp | Proto::Icmpv6), port) => format!("{proto} type {}", port >> 8),
         Act::Connect(proto, port) => format!("port {port}/{proto}"),
@@ -109,8 +114,8 @@ fn denied(need: &Need, tally: Tally, reason: DropReason) -> Denied {
         Act::Odd(what) => what.clone(),
     };
     let (subject, direction, peer) =
-        (need.seen.subject.clone(), need.seen.direction, need.seen.peer.to_string());
-    Denied { subject, direction, peer, what, reason, count: tally.count }
+        (need.seen.subject.to_string(), need.seen.direction, need.seen.peer.to_string());
+    Denied { subject, direction, peer, what, reason, count: 0 }
 }
 
 /// Everything compiled.

@@ -349,6 +349,8 @@ fn a_replay_names_what_would_be_denied() {
         connect(world("203.0.113.5", &[]), 443),
         ask(kube_dns(), "evil.example"),
         connect(labelled("db", "x", &["app=other"]), 5432),
+        // Another pod of the same kind is the same line.
+        connect(Side { ip: Some([10, 244, 0, 10].into()), ..labelled("db", "y", &["app=other"]) }, 5432),
         flow(labelled("shop", "y", &["app=free"]), world("203.0.113.6", &[]), tcp(1)),
     ];
     let flows: Vec<Flow> = everything().into_iter().chain(more).collect();
@@ -356,7 +358,7 @@ fn a_replay_names_what_would_be_denied() {
     let lines: Vec<String> = replayed.denied.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(lines.join("\n"));
     assert_eq!(replayed.passed, 14);
-    assert_eq!(replayed.unselected.iter().map(ToString::to_string).collect::<Vec<_>>(), ["shop/app=free"]);
+    assert_eq!(Vec::from_iter(&replayed.unselected), ["shop/app=free"]);
 }
 
 #[test]
