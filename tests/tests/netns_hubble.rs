@@ -439,3 +439,32 @@ fn connections_have_a_limit_and_places_come_free() {
     held.pop();
     assert!(speaks(&mut late, Duration::from_secs(10)), "a place came free");
 }
+
+#[test]
+fn a_connection_that_is_over_tells_what_has_passed() {
+    let Some((_cluster, mut session, hubble)) = started(&[]) else { return };
+    session.resolve("vendor.example").first();
+    let conn = session.tcp("192.0.2.10:80").allowed();
+    let text = "x".repeat(1000);
+    assert!(session.echo(conn, &text) && session.echo(conn, &text));
+    session.close(conn);
+    // A TCP connection is over ten seconds after its last FIN, and the table is looked at every ten seconds.
+    let over = FlowFilter { event_type: kind(4), ..verdicts("80", FORWARDED) };
+    let ended = || hubble.matching(over.clone()).into_iter().next();
+    let ended = wait::until(wait::patient(Duration::from_secs(40)), ended).expect("an end");
+    let (source, destination) = (ended.source.as_ref().expect("one"), ended.destination_names.as_slice());
+    assert_eq!((source.pod_name.as_str(), destination), ("web", &["vendor.example".to_owned()][..]));
+    assert_eq!(ended.event_type.map(|event| (event.r#type, event.sub_type)), Some((4, 3)), "to-stack");
+    let numbers: Vec<u64> = ended
+        .policy_log
+        .concat()
+        .split(|c: char| !c.is_ascii_digit())
+        .filter_map(|number| number.parse().ok())
+        .collect();
+    let [sent, sent_bytes, received, received_bytes, ..] = numbers[..] else { panic!("{ended:#?}") };
+    // SYN, ACK, twice 1,000 bytes, FIN, and what TCP acknowledges; 52 bytes of headers each.
+    assert!((5..20).contains(&sent) && (4..20).contains(&received), "{ended:#?}");
+    assert!((2000 + 40 * sent..2000 + 60 * sent + 100).contains(&sent_bytes), "{ended:#?}");
+    assert!((2000 + 40 * received..2000 + 60 * received + 100).contains(&received_bytes), "{ended:#?}");
+    assert!(ended.summary.starts_with("TCP ended: sent ") && ended.is_reply == Some(false), "{ended:#?}");
+}
