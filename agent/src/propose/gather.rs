@@ -53,7 +53,7 @@ pub(super) fn gather(args: &LearnArgs) -> Result<Gathered, Refusal> {
     let list = match &args.input_file {
         Some(path) => from_file(path, &mut counter)?,
         None => {
-            let before = args.duration.is_some().then(|| services::ask(&args.socket)).unwrap_or_default();
+            let before = if args.duration.is_some() { services::ask(&args.socket) } else { Vec::new() };
             cut = from_server(args, request(args, &choice, since), &mut counter)?;
             // Once more: Services that came up in the meantime are meant as well. The later answer counts.
             before.into_iter().chain(services::ask(&args.socket)).collect()
