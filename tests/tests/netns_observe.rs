@@ -407,3 +407,61 @@ fn changes(cluster: &Cluster, hubble: &Hubble, web: u64) {
     cluster.agent.apply("names.yaml", &names_of_web(&["vendor.example"]));
     expect(format!("POLICY_UPDATED {POLICY} 2"));
 }
+
+/// Denials of `web` at this port with their causes, as `egret observe --why` tells them.
+#[track_caller]
+fn causes(cluster: &Cluster, options: &str) -> Vec<String> {
+    let args = format!("--from-pod shop/web -t policy-verdict {options} --why");
+    let told = || {
+        let mut why = lines(cluster, &args);
+        why.retain(|line| line.starts_with("    "));
+        why.dedup();
+        (!why.is_empty()).then_some(why)
+    };
+    wait::until(wait::patient(LIMIT), told).unwrap_or_else(|| panic!("{options}: nothing"))
+}
+
+#[test]
+fn n_a04_t_a04_s_a05_denials_say_why_in_words() {
+    let Some((cluster, mut session)) = started(&[]) else { return };
+    cluster.zone.add("x.example", 60, &["203.0.113.5"]).add("ok.example", 60, &["198.51.100.5"]);
+    cluster.zone.add("bad.example", 60, &["198.51.100.5"]).add("assets.cdn.example", 60, &["192.0.2.82"]);
+    // N-A04: any name is not any address.
+    cluster.agent.apply("names.yaml", &names_of_web(&["*"]));
+    session.resolve("x.example").first();
+    session.tcp("203.0.113.5:80").allowed();
+    session.tcp("203.0.113.7:80").denied();
+    let never = "    NameUnresolved: Rules by name allow this port, but this workload was never told this address under an \
+                 allowed name.";
+    assert_eq!(causes(&cluster, "--verdict DROPPED --to-ip 203.0.113.7"), [never]);
+    // T-A04: an address that two names share is told with both, and was closed under the one that is not allowed.
+    let two =
+        names_of_web(&["ok.example"]).replacen("- matchName: \"ok.example\"", "- matchPattern: \"*\"", 1);
+    cluster.agent.apply("names.yaml", &two);
+    session.resolve("bad.example").first();
+    session.tcp("198.51.100.5:80").denied();
+    let one = format!("{never} The address is known here as bad.example.");
+    assert_eq!(causes(&cluster, "--verdict DROPPED --to-ip 198.51.100.5"), [one]);
+    session.resolve("ok.example").first();
+    session.tcp("198.51.100.5:80").allowed();
+    let named = |wanted: &str| {
+        let flows = lines(
+            &cluster,
+            "--from-pod shop/web -t policy-verdict --verdict FORWARDED -o json --to-ip 198.51.100.5",
+        );
+        let flow: Value = serde_json::from_str(flows.last()?).ok()?;
+        (flow["flow"]["destination_names"].to_string() == wanted).then_some(())
+    };
+    let both = || named("[\"bad.example\",\"ok.example\"]");
+    assert!(wait::until(wait::patient(LIMIT), both).is_some(), "both names are in the flow");
+    // S-A05: the second host that a download leads to. Its look-up is what is refused, and named.
+    cluster.agent.apply("names.yaml", &names_of_web(&["vendor.example"]));
+    session.resolve("assets.cdn.example").failed();
+    let refused = || {
+        let told = lines(&cluster, "--from-pod shop/web --reason QueryRefused --why");
+        told.iter().any(|line| line.contains("assets.cdn.example")).then_some(told)
+    };
+    let told = wait::until(wait::patient(LIMIT), refused).expect("the query");
+    let why = "    QueryRefused: The name in the DNS query is not on the list; the query did not leave this machine.";
+    assert!(told.iter().any(|line| line.starts_with(why)), "{told:#?}");
+}

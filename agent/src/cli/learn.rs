@@ -39,7 +39,7 @@ pub struct LearnArgs {
     /// Those with these labels: key=value, several with commas
     #[arg(long, short = 'l', value_name = "SELECTOR", requires = "namespace", help_heading = "Workloads")]
     pub selector: Option<String>,
-    /// Pods of a Deployment, DaemonSet or the like, where flows name it: those of Cilium do, those of Egret do not
+    /// Pods of a Deployment, DaemonSet or the like, as flows name it: `shop/Deployment/web`
     #[arg(long, value_name = "NS/KIND/NAME", help_heading = "Workloads")]
     pub workload: Option<String>,
     /// Every pod; with --check that is the default
