@@ -129,6 +129,10 @@ impl Keeper {
     pub(super) fn read_flows(&mut self) {
         let mut events = Vec::new();
         self.flows.drain(|event| events.push(event));
+        if !events.is_empty() {
+            // Whatever these endpoints were told before is in the other ring by now: so no flow lacks a name that was.
+            self.read_dns();
+        }
         self.show_events(&events);
     }
 
