@@ -141,6 +141,16 @@ fn flows_name_the_workloads_of_both_ends_and_are_found_by_them() {
     for nothing in ["ReplicaSet/front-6b5f", "Deployment/api", "Job/nightly-29012345"] {
         assert!(scene.hubble.matching(source(nothing)).is_empty(), "{nothing}");
     }
+    // A policy for a workload, out of what it did.
+    let server = format!("unix://{}", scene.cluster.agent.hubble_socket().display());
+    let program = egret_tests::egret::binary().display().to_string();
+    let learn = |workload: &str| {
+        let args = [&program, "learn", "--workload", workload, "--server", &server];
+        scene.cluster.node().run(&egret_tests::exec::Cmd::new(args))
+    };
+    let learned = learn("shop/Deployment/front");
+    assert!(learned.success() && learned.stdout.contains("vendor.example"), "{learned:#?}");
+    assert_eq!(learn("shop/Deployment/none").code, Some(69));
     // Whoever belongs to nothing has none.
     let dns = FlowFilter { source_pod: vec!["kube-system/dns".into()], ..FlowFilter::default() };
     assert!(
