@@ -230,8 +230,12 @@ impl Scene<'_> {
     fn owner(&self, address: IpAddr) -> Owner {
         let cluster = self.objects.cluster();
         let number = self.picture.identity(address);
-        let host_pods: Vec<String> =
-            cluster.host_pods_at(address).map(|key| format!("{}/{}", key.namespace, key.name)).collect();
+        let host_pods = match number {
+            Some(identity::HOST | identity::REMOTE_NODE | identity::KUBE_APISERVER) => {
+                cluster.host_pods_at(address).map(|key| format!("{}/{}", key.namespace, key.name)).collect()
+            }
+            _ => Vec::new(),
+        };
         let reserved = |name: &str, label: &str| (name.to_owned(), vec![label.to_owned()]);
         let (name, labels) = match number {
             None => match self.objects.service_at(self.picture, address) {

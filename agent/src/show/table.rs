@@ -1,5 +1,7 @@
 //! Columns of text. A cell may have several lines.
 
+use crate::tell;
+
 /// Spaces between columns.
 const GAP: usize = 3;
 
@@ -18,9 +20,9 @@ impl<const N: usize> Table<N> {
         self.cells(cells.map(|cell| vec![cell.to_owned()]));
     }
 
-    /// A row of cells with any number of lines.
+    /// A row of cells with any number of lines. Whatever somebody else has written does nothing to a terminal.
     pub(super) fn cells(&mut self, cells: [Vec<String>; N]) {
-        self.rows.push(cells);
+        self.rows.push(cells.map(|lines| lines.iter().map(|line| tell::plain(line)).collect()));
     }
 
     pub(super) fn text(&self) -> String {
@@ -62,5 +64,12 @@ mod tests {
         table.cells([vec!["1".into()], vec!["x".into(), "longer".into()]]);
         table.row(["22", ""]);
         assert_eq!(table.text(), "A    B\n1    x\n     longer\n22\n");
+    }
+
+    #[test]
+    fn nothing_in_a_cell_moves_the_cursor() {
+        let mut table = Table::plain();
+        table.row(["pod", "\u{1b}[2Jx"]);
+        assert_eq!(table.text(), "pod   \\u{1b}[2Jx\n");
     }
 }
