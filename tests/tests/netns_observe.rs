@@ -10,6 +10,7 @@ use egret_tests::egret::binary;
 use egret_tests::exec::{Cmd, Outcome, Running};
 use egret_tests::hubble::Hubble;
 use egret_tests::probe::Session;
+use egret_tests::scrape::Scraper;
 use egret_tests::wait;
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -290,11 +291,9 @@ fn flows_are_exported_as_they_are_observed() {
 #[test]
 fn a_full_disk_holds_up_nobody() {
     let dir = std::env::temp_dir().join(format!("egret-small-{}", std::process::id()));
-    let Some((cluster, mut session)) =
-        started(&["--hubble-export-file-path", &dir.join("flows.json").display().to_string()])
-    else {
-        return;
-    };
+    let path = dir.join("flows.json").display().to_string();
+    let args = ["--hubble-export-file-path", &path, "--metrics", "127.0.0.1:9964"];
+    let Some((cluster, mut session)) = started(&args) else { return };
     let problems = || cluster.agent.json(&["status"])["problems"].to_string();
     let lost = || cluster.agent.json(&["status"])["lost"]["exported-flows"].as_u64().expect("counted");
     session.tcp("192.0.2.77:2001").denied();
@@ -314,6 +313,9 @@ fn a_full_disk_holds_up_nobody() {
     session.datagrams(egret_tests::probe::UdpMode::SendMmsg, &many, false, b"x");
     let told = wait::until(wait::patient(LIMIT), || problems().contains("No space left").then_some(()));
     assert!(told.is_some() && lost() > before, "{}", problems());
+    let mut scraper = Scraper::new(&cluster.world, "n", "127.0.0.1:9964");
+    let page = || (scraper.scrape().value("egret_unexported_flows_total", &[]) > 0.0).then_some(());
+    assert!(wait::until(wait::patient(LIMIT), page).is_some(), "metrics tell it as well");
     // Names are still looked up and learned, and flows are observed.
     session.resolve("vendor.example").first();
     session.tcp("192.0.2.10:80").allowed();

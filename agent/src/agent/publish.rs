@@ -85,6 +85,7 @@ impl Keeper {
             dns_latency: self.observer.latency(),
             verdicts,
             kept: self.recorder.kept,
+            unexported: self.observer.not_exported().unwrap_or_default(),
             compile: self.recorder.compile,
             apply: self.recorder.apply,
         };

@@ -53,6 +53,8 @@ impl Collector for Page {
             "Prolonged lives of addresses with an open connection",
             snapshot.kept,
         )?;
+        let help = "Flows that were to be exported, and could not be written";
+        series.counter("unexported_flows", help, snapshot.unexported)?;
         dns(&mut series, &snapshot.dns)?;
         let help = "From a look-up to its answer, as both passed the workload's interface; of a look-up that was sent \
                     again, from the last time";
