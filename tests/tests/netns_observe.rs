@@ -10,6 +10,7 @@ use egret_tests::egret::binary;
 use egret_tests::exec::{Cmd, Outcome, Running};
 use egret_tests::hubble::Hubble;
 use egret_tests::probe::Session;
+use egret_tests::scrape::Scraper;
 use egret_tests::wait;
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -290,11 +291,9 @@ fn flows_are_exported_as_they_are_observed() {
 #[test]
 fn a_full_disk_holds_up_nobody() {
     let dir = std::env::temp_dir().join(format!("egret-small-{}", std::process::id()));
-    let Some((cluster, mut session)) =
-        started(&["--hubble-export-file-path", &dir.join("flows.json").display().to_string()])
-    else {
-        return;
-    };
+    let path = dir.join("flows.json").display().to_string();
+    let args = ["--hubble-export-file-path", &path, "--metrics", "127.0.0.1:9964"];
+    let Some((cluster, mut session)) = started(&args) else { return };
     let problems = || cluster.agent.json(&["status"])["problems"].to_string();
     let lost = || cluster.agent.json(&["status"])["lost"]["exported-flows"].as_u64().expect("counted");
     session.tcp("192.0.2.77:2001").denied();
@@ -314,6 +313,9 @@ fn a_full_disk_holds_up_nobody() {
     session.datagrams(egret_tests::probe::UdpMode::SendMmsg, &many, false, b"x");
     let told = wait::until(wait::patient(LIMIT), || problems().contains("No space left").then_some(()));
     assert!(told.is_some() && lost() > before, "{}", problems());
+    let mut scraper = Scraper::new(&cluster.world, "n", "127.0.0.1:9964");
+    let page = || (scraper.scrape().value("egret_unexported_flows_total", &[]) > 0.0).then_some(());
+    assert!(wait::until(wait::patient(LIMIT), page).is_some(), "metrics tell it as well");
     // Names are still looked up and learned, and flows are observed.
     session.resolve("vendor.example").first();
     session.tcp("192.0.2.10:80").allowed();
@@ -339,29 +341,34 @@ fn told(event: &AgentEvent) -> String {
     }
 }
 
+/// Labels that name the policy.
+const POLICY: &str = "k8s:io.cilium.k8s.policy.derived-from=CiliumNetworkPolicy,k8s:io.cilium.k8s.policy.name=names,\
+                      k8s:io.cilium.k8s.policy.namespace=shop";
+
+/// All that a request gets.
+fn agent_events(hubble: &Hubble, request: GetAgentEventsRequest) -> Vec<AgentEvent> {
+    let mut stream = hubble.ask(|mut c| async move { c.get_agent_events(request).await });
+    let mut all = Vec::new();
+    while let Some(answer) = hubble.block_on(stream.message()).expect("no error") {
+        assert!(answer.node_name == "n1" && answer.time.is_some());
+        all.push(answer.agent_event.expect("one"));
+    }
+    all
+}
+
 /// What happens to the agent is told: from its start on, or as it happens.
 #[test]
 fn agent_events_tell_what_has_changed() {
     let Some((cluster, _session)) = started(&[]) else { return };
     let web = cluster.agent.expect_ready("shop/web");
     let hubble = Hubble::connect(&cluster.agent.hubble_socket());
-    let ask = |request: GetAgentEventsRequest| {
-        let mut stream = hubble.ask(|mut c| async move { c.get_agent_events(request).await });
-        let mut all = Vec::new();
-        while let Some(answer) = hubble.block_on(stream.message()).expect("no error") {
-            assert!(answer.node_name == "n1" && answer.time.is_some());
-            all.push(answer.agent_event.expect("one"));
-        }
-        all
-    };
-    let policy = "k8s:io.cilium.k8s.policy.derived-from=CiliumNetworkPolicy,k8s:io.cilium.k8s.policy.name=names,\
-                  k8s:io.cilium.k8s.policy.namespace=shop";
+    let ask = |request| agent_events(&hubble, request);
     let all: Vec<String> = ask(GetAgentEventsRequest::default()).iter().map(told).collect();
     assert_eq!(all[0], "AGENT_STARTED true");
     for want in [
         format!("ENDPOINT_CREATED {web} shop/web"),
         format!("ENDPOINT_REGENERATE_SUCCESS {web} "),
-        format!("POLICY_UPDATED {policy} 2"),
+        format!("POLICY_UPDATED {POLICY} 2"),
     ] {
         assert!(all.contains(&want), "{want}: {all:#?}");
     }
@@ -374,7 +381,11 @@ fn agent_events_tell_what_has_changed() {
     let one = |first| ask(GetAgentEventsRequest { number: 1, first, ..Default::default() });
     assert_eq!(one(true)[0].r#type(), AgentEventType::AgentStarted);
     assert_eq!(told(&one(false)[0]), *all.last().expect("some"));
+    changes(&cluster, &hubble, web);
+}
 
+/// Changes, each with its event.
+fn changes(cluster: &Cluster, hubble: &Hubble, web: u64) {
     let request = GetAgentEventsRequest { follow: true, ..Default::default() };
     let mut stream = hubble.ask(|mut c| async move { c.get_agent_events(request).await });
     let mut expect = |want: String| {
@@ -392,9 +403,9 @@ fn agent_events_tell_what_has_changed() {
     let api = cluster.agent.expect_ready("shop/api");
     cluster.agent.withdraw("names.yaml");
     expect(format!("ENDPOINT_REGENERATE_SUCCESS {web} "));
-    expect(format!("POLICY_DELETED {policy} 0"));
+    expect(format!("POLICY_DELETED {POLICY} 0"));
     cluster.agent.remove("pod-api.yaml");
     expect(format!("ENDPOINT_DELETED {api} shop/api"));
     cluster.agent.apply("names.yaml", &names_of_web(&["vendor.example"]));
-    expect(format!("POLICY_UPDATED {policy} 2"));
+    expect(format!("POLICY_UPDATED {POLICY} 2"));
 }

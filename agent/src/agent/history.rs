@@ -2,7 +2,7 @@
 //!
 //! Owns what was told. Must not know who listens: telling never waits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use egret_common::ids::EndpointId;
@@ -104,28 +104,33 @@ impl History {
         Some(AgentEvent::Regenerated(told.of.clone(), Err(error.to_owned())))
     }
 
-    /// What is different about objects, which are in force.
-    pub(super) fn policies<'a>(
+    /// What is different about objects, which are in force. Mostly they are the very same, which is seen at once.
+    pub(super) fn policies<'a, I: Iterator<Item = (&'a Key, &'a [Arc<Policy>])>>(
         &mut self,
-        now: impl Iterator<Item = (&'a Key, &'a [Arc<Policy>])>,
+        now: impl Fn() -> I,
         revision: u64,
     ) -> Vec<AgentEvent> {
         let mut events = Vec::new();
-        let mut before = std::mem::take(&mut self.policies);
-        for (key, policies) in now.filter(|(_, policies)| !policies.is_empty()) {
-            // Mostly the very same objects, which is seen at once.
-            let policies = match before.remove(key) {
-                Some(old) if old == policies => old,
-                _ => {
-                    let rules = policies.iter().map(|policy| policy.rules().len()).sum();
-                    events.extend(object(policies, revision).map(|of| AgentEvent::PolicyUpdated(of, rules)));
-                    policies.to_vec()
-                }
-            };
-            self.policies.insert(key.clone(), policies);
+        let now = || now().filter(|(_, policies)| !policies.is_empty());
+        let mut there = 0;
+        for (key, policies) in now() {
+            there += 1;
+            if self.policies.get(key).is_some_and(|old| old == policies) {
+                continue;
+            }
+            let rules = policies.iter().map(|policy| policy.rules().len()).sum();
+            events.extend(object(policies, revision).map(|of| AgentEvent::PolicyUpdated(of, rules)));
+            self.policies.insert(key.clone(), policies.to_vec());
         }
-        let gone = before.values().filter_map(|policies| object(policies, revision));
-        events.extend(gone.map(AgentEvent::PolicyDeleted));
+        if self.policies.len() > there {
+            let keys: BTreeSet<&Key> = now().map(|(key, _)| key).collect();
+            self.policies.retain(|key, policies| {
+                let stays = keys.contains(key);
+                let gone = object(policies, revision).filter(|_| !stays);
+                events.extend(gone.map(AgentEvent::PolicyDeleted));
+                stays
+            });
+        }
         events
     }
 }
@@ -146,7 +151,7 @@ impl Keeper {
         let in_force = self.refused.is_none() && !self.pending;
         let mut events = self.history.endpoints(self.registry.iter(), in_force);
         if in_force {
-            events.extend(self.history.policies(self.objects.policy_objects(), self.revision));
+            events.extend(self.history.policies(|| self.objects.policy_objects(), self.revision));
         }
         events.into_iter().for_each(|event| self.observer.happened(event));
     }
@@ -154,8 +159,6 @@ impl Keeper {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use egret_core::cluster::Kind;
     use egret_core::identity::Profile;
     use egret_core::policy::cilium;
@@ -232,13 +235,17 @@ mod tests {
         let mut history = History::default();
         let key = Key::new(Kind::CiliumNetworkPolicy, "shop", "names");
         let mut check = |now: &[(&Key, &[Arc<Policy>])], revision, want: &str| {
-            assert_eq!(told(history.policies(now.iter().copied(), revision)), want);
+            assert_eq!(told(history.policies(|| now.iter().copied(), revision)), want);
         };
         let (one, two) = (policy(1), policy(2));
         check(&[(&key, &one)], 3, "+names:1@3");
         check(&[(&key, &one)], 4, "");
         check(&[(&key, &policy(1))], 4, "");
         check(&[(&key, &two)], 5, "+names:2@5");
+        let other = Key::new(Kind::CiliumNetworkPolicy, "shop", "other");
+        check(&[(&key, &two), (&other, &one)], 5, "+names:1@5");
+        check(&[(&other, &one)], 5, "-names");
+        check(&[(&key, &two)], 5, "+names:2@5 -names");
         check(&[(&key, &[])], 6, "-names");
         check(&[], 6, "");
     }

@@ -65,6 +65,7 @@ impl Keeper {
             maps_incomplete: self.incomplete.is_some(),
             dns: self.learner.counts(),
             kept: self.recorder.kept,
+            unexported: self.observer.not_exported().unwrap_or_default(),
             compile: self.recorder.compile,
             apply: self.recorder.apply,
         };

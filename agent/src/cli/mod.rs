@@ -7,6 +7,7 @@ mod learn;
 mod names;
 mod observe;
 mod run;
+mod server;
 mod show;
 
 use std::path::PathBuf;
@@ -18,9 +19,10 @@ pub use hubble::HubbleArgs;
 pub use learn::LearnArgs;
 pub use names::NamesArgs;
 pub use observe::{
-    ColorWhen, FilterArgs, FlowFormat, Given, ObserveArgs, SelectionArgs, ServerArgs, StyleArgs, TimeFormat,
+    ColorWhen, FilterArgs, FlowFormat, Given, ObserveArgs, SelectionArgs, StyleArgs, TimeFormat,
 };
 pub use run::{OnDeny, Output, ReportFormat, RunArgs};
+pub use server::ServerArgs;
 pub use show::{
     BpfCommand, BpfDump, CacheCommand, EndpointCommand, Format, FqdnCommand, Get, IdentityCommand,
     PolicyCheck, PolicyCommand, Probe, StatusArgs, View,

@@ -88,14 +88,23 @@ fn unreachable_server(server: &Server, error: &(dyn Error + 'static)) -> Refusal
     if is_denied(error) {
         return Refusal::new(exit::NO_PERMISSION, cause, "run it with sudo");
     }
-    Refusal::new(exit::UNAVAILABLE, cause, "is `egret agent` running? --server says where to ask")
+    Refusal::new(exit::UNAVAILABLE, cause, remedy(server))
+}
+
+fn remedy(server: &Server) -> &'static str {
+    match server {
+        Server::Unix(_) => "is `egret agent` running? --server says where to ask",
+        Server::Tcp { .. } => {
+            "is a server there, with TLS as here, and with certificates that both sides believe?"
+        }
+    }
 }
 
 /// What a server says instead of an answer, or why it says nothing more. The text is the server's.
 fn refused(server: &Server, status: &Status) -> Refusal {
     let gone = |why: String| {
         let cause = format!("{server} is gone: {why}");
-        Refusal::new(exit::UNAVAILABLE, cause, "is `egret agent` running?")
+        Refusal::new(exit::UNAVAILABLE, cause, remedy(server))
     };
     // Only what happened on this side has a cause.
     if let Some(error) = Error::source(status) {

@@ -17,6 +17,7 @@ mod observe;
 mod print;
 pub mod read;
 mod select;
+mod target;
 mod tls;
 mod when;
 
@@ -24,7 +25,7 @@ pub use address::Server;
 pub use client::{Client, Flows};
 pub(crate) use input::Input;
 pub use observe::observe;
-pub(crate) use observe::target;
+pub use target::target;
 pub(crate) use tls::pem;
 pub use tls::{Tls, TlsFiles};
 pub(crate) use when::{duration, read as read_time};

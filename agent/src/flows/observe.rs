@@ -12,7 +12,7 @@ use super::filters::Wanted;
 use super::input::Input;
 use super::print::Printer;
 use super::select::{Keep, Selection};
-use super::{SERVER, SERVER_VARIABLE, Server, Tls, TlsFiles};
+use super::target::{target, usage};
 use crate::cli::{ColorWhen, FlowFormat, ObserveArgs, ServerArgs, StyleArgs};
 use crate::exit::{self, Refusal};
 use crate::observe::json;
@@ -39,10 +39,6 @@ pub fn observe(args: &ObserveArgs) -> Result<u8, Refusal> {
         Some(path) => from_file(path, wanted, &selection, printer),
         None => from_server(&args.server, &wanted, &selection, printer),
     }
-}
-
-fn usage(error: String) -> Refusal {
-    Refusal::new(exit::USAGE, tell::plain(&error), "see `egret observe --help`")
 }
 
 /// Whether there is colour.
@@ -125,29 +121,6 @@ fn show<W: io::Write>(
     printer: &mut Printer<W>,
 ) -> io::Result<()> {
     answers.into_iter().try_for_each(|answer| printer.print(&answer))
-}
-
-/// Where to ask, and with which proofs.
-pub(crate) fn target(args: &ServerArgs) -> Result<(Server, Option<Tls>), Refusal> {
-    let variable = || std::env::var(SERVER_VARIABLE).ok().filter(|text| !text.is_empty());
-    let text = args.server.clone().or_else(variable).unwrap_or_else(|| SERVER.to_owned());
-    let server = Server::parse(&text).map_err(|error| usage(format!("--server {text:?}: {error}")))?;
-    let files = TlsFiles {
-        authorities: args.tls_ca_cert_files.clone(),
-        identity: args.tls_client_cert_file.clone().zip(args.tls_client_key_file.clone()),
-        server_name: args.tls_server_name.clone(),
-    };
-    let wanted = args.tls || matches!(server, Server::Tcp { tls: true, .. });
-    if matches!(server, Server::Unix(_)) && wanted {
-        return Err(usage("a unix socket has no TLS".to_owned()));
-    }
-    if wanted && files.authorities.is_empty() {
-        return Err(usage("TLS needs --tls-ca-cert-files: who vouches for the server".to_owned()));
-    }
-    if !wanted && files != TlsFiles::default() {
-        return Err(usage("these files are for TLS: give --tls or tls://HOST:PORT as well".to_owned()));
-    }
-    Ok((server, wanted.then(|| Tls::read(&files)).transpose()?))
 }
 
 fn from_server<W: io::Write>(

@@ -85,6 +85,8 @@ pub struct Snapshot {
     pub dns: Counts,
     /// Grants that were prolonged for an open connection.
     pub kept: u64,
+    /// Flows that were to be exported, and could not be written.
+    pub unexported: u64,
     /// How long it took to compile a change.
     pub compile: Histogram,
     /// How long it took to put it into the kernel's maps.

@@ -54,6 +54,8 @@ impl Collector for Page {
             "Prolonged lives of addresses with an open connection",
             snapshot.kept,
         )?;
+        let help = "Flows that were to be exported, and could not be written";
+        series.counter("unexported_flows", help, snapshot.unexported)?;
         dns(&mut series, &snapshot.dns)
     }
 }

@@ -10,6 +10,7 @@ use prost_types::Timestamp;
 use super::events::{AgentEvent, EndpointRef};
 use super::mask::Mask;
 use super::proto::flow as wire;
+use super::proto::flow::agent_event::Notification;
 use super::proto::observer::get_flows_response::ResponseTypes;
 use super::proto::observer::{GetAgentEventsResponse, GetFlowsResponse};
 
@@ -32,21 +33,6 @@ pub(crate) fn response(entry: &Entry, node: &str, mask: Option<&Mask>) -> GetFlo
 /// An answer of GetAgentEvents.
 pub(super) fn event(time: u64, event: &AgentEvent, node: &str) -> GetAgentEventsResponse {
     use wire::AgentEventType as Type;
-    use wire::agent_event::Notification;
-    let policy = |of: &PolicyRef, rules: usize| {
-        let (labels, rule_count) = (derived_from(of), i64::try_from(rules).unwrap_or_default());
-        let update = wire::PolicyUpdateNotification { labels, revision: of.revision, rule_count };
-        Notification::PolicyUpdate(update)
-    };
-    let endpoint = |of: &EndpointRef| {
-        Notification::EndpointUpdate(wire::EndpointUpdateNotification {
-            id: of.id.into(),
-            labels: of.labels.clone(),
-            error: String::new(),
-            pod_name: of.pod.clone(),
-            namespace: of.namespace.clone(),
-        })
-    };
     let (kind, notification) = match event {
         AgentEvent::Started => {
             let started = wire::TimeNotification { time: Some(timestamp(time)) };
@@ -54,18 +40,10 @@ pub(super) fn event(time: u64, event: &AgentEvent, node: &str) -> GetAgentEvents
         }
         AgentEvent::PolicyUpdated(of, rules) => (Type::PolicyUpdated, policy(of, *rules)),
         AgentEvent::PolicyDeleted(of) => (Type::PolicyDeleted, policy(of, 0)),
-        AgentEvent::EndpointCreated(of) => (Type::EndpointCreated, endpoint(of)),
-        AgentEvent::EndpointDeleted(of) => (Type::EndpointDeleted, endpoint(of)),
-        AgentEvent::Regenerated(of, done) => {
-            let error = done.clone().err().unwrap_or_default();
-            let kind = match done {
-                Ok(()) => Type::EndpointRegenerateSuccess,
-                Err(_) => Type::EndpointRegenerateFailure,
-            };
-            let regen =
-                wire::EndpointRegenNotification { id: of.id.into(), labels: of.labels.clone(), error };
-            (kind, Notification::EndpointRegenerate(regen))
-        }
+        AgentEvent::EndpointCreated(of) => (Type::EndpointCreated, update(of)),
+        AgentEvent::EndpointDeleted(of) => (Type::EndpointDeleted, update(of)),
+        AgentEvent::Regenerated(of, Ok(())) => (Type::EndpointRegenerateSuccess, regenerated(of, "")),
+        AgentEvent::Regenerated(of, Err(error)) => (Type::EndpointRegenerateFailure, regenerated(of, error)),
     };
     let event = wire::AgentEvent { r#type: kind.into(), notification: Some(notification) };
     GetAgentEventsResponse {
@@ -73,6 +51,27 @@ pub(super) fn event(time: u64, event: &AgentEvent, node: &str) -> GetAgentEvents
         node_name: node.to_owned(),
         time: Some(timestamp(time)),
     }
+}
+
+fn policy(of: &PolicyRef, rules: usize) -> Notification {
+    let (labels, rule_count) = (derived_from(of), i64::try_from(rules).unwrap_or_default());
+    let update = wire::PolicyUpdateNotification { labels, revision: of.revision, rule_count };
+    Notification::PolicyUpdate(update)
+}
+
+fn update(of: &EndpointRef) -> Notification {
+    Notification::EndpointUpdate(wire::EndpointUpdateNotification {
+        id: of.id.into(),
+        labels: of.labels.clone(),
+        error: String::new(),
+        pod_name: of.pod.clone(),
+        namespace: of.namespace.clone(),
+    })
+}
+
+fn regenerated(of: &EndpointRef, error: &str) -> Notification {
+    let (labels, error) = (of.labels.clone(), error.to_owned());
+    Notification::EndpointRegenerate(wire::EndpointRegenNotification { id: of.id.into(), labels, error })
 }
 
 /// The labels by which Cilium's events name an object.

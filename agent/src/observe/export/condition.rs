@@ -32,14 +32,15 @@ impl Condition {
 
     /// What is wrong now; what is new is printed.
     pub(super) fn set(&self, trouble: Option<String>) {
-        let mut now = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        if *now == trouble {
-            return;
-        }
-        match &trouble {
+        let before = {
+            let mut now = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *now, trouble.clone())
+        };
+        // Without the lock: whoever reads standard error may take its time.
+        match trouble {
+            _ if before == trouble => {}
             Some(trouble) => tell::line(format_args!("warning: {trouble}")),
             None => tell::line("flows are exported again"),
         }
-        *now = trouble;
     }
 }

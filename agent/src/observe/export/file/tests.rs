@@ -96,9 +96,13 @@ fn what_is_not_a_file_of_its_own_is_left_alone() {
     let dir = Dir::new("links");
     let path = dir.0.join("flows.json");
     fs::write(dir.0.join("secret"), "x").expect("written");
-    symlink(dir.0.join("secret"), &path).expect("linked");
-    assert!(dir.open(100, 1, false).is_err());
-    fs::remove_file(&path).expect("removed");
+    fs::write(dir.0.join("empty"), "").expect("written");
+    for there in ["secret", "empty", "missing"] {
+        symlink(dir.0.join(there), &path).expect("linked");
+        assert!(dir.open(100, 1, false).is_err(), "{there}");
+        fs::remove_file(&path).expect("removed");
+    }
+    assert!(!dir.0.join("missing").exists());
     fs::hard_link(dir.0.join("secret"), &path).expect("linked");
     assert!(dir.open(100, 1, false).expect_err("refused").to_string().contains("another name"));
     fs::remove_file(&path).expect("removed");
