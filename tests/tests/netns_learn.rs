@@ -188,7 +188,8 @@ fn replays(cluster: &Cluster, policy: &str, record: &str) {
     assert!(good.stdout.is_empty() && good.stderr.contains(", 0 would be denied"), "{good:#?}");
     let hubble = Hubble::connect(&cluster.agent.hubble_socket());
     hubble.expect(FlowFilter {
-        dns_query: vec!["evil".into()],
+        // The last connection that was tried.
+        destination_port: vec!["8081".into()],
         verdict: vec![Verdict::Dropped as i32],
         ..Default::default()
     });
