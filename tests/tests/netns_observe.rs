@@ -446,15 +446,15 @@ fn n_a04_t_a04_s_a05_denials_say_why_in_words() {
     assert_eq!(causes(&cluster, "--verdict DROPPED --to-ip 198.51.100.5"), [one]);
     session.resolve("ok.example").first();
     session.tcp("198.51.100.5:80").allowed();
-    let named = |wanted: &str| {
+    let named = |wanted: Value| {
         let flows = lines(
             &cluster,
             "--from-pod shop/web -t policy-verdict --verdict FORWARDED -o json --to-ip 198.51.100.5",
         );
         let flow: Value = serde_json::from_str(flows.last()?).ok()?;
-        (flow["flow"]["destination_names"].to_string() == wanted).then_some(())
+        (flow["flow"]["destination_names"] == wanted).then_some(())
     };
-    let both = || named("[\"bad.example\",\"ok.example\"]");
+    let both = || named(serde_json::json!(["bad.example", "ok.example"]));
     assert!(wait::until(wait::patient(LIMIT), both).is_some(), "both names are in the flow");
     // S-A05: the second host that a download leads to. Its look-up is what is refused, and named.
     cluster.agent.apply("names.yaml", &names_of_web(&["vendor.example"]));
