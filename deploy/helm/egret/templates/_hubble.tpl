@@ -1,5 +1,5 @@
-{{/* What `egret agent` is told about flows: a list of arguments. Values that it would refuse are refused here as far as a template
-can see: an agent that does not start guards no new pod. */}}
+{{/* What `egret agent` is told about flows: a list of arguments. What it would refuse is refused here, as far as a template
+can see that: an agent that does not start guards no new pod. */}}
 
 {{- define "egret.hubble.args" -}}
 {{- with .Values.hubble -}}
@@ -15,7 +15,8 @@ can see: an agent that does not start guards no new pod. */}}
 
 {{- define "egret.hubble.listen" -}}
 {{- if not (or .tlsSecret (regexMatch "^(127(\\.[0-9]+){3}|::1)$" .address)) }}
-{{- fail (printf "hubble.listen.address %s is not of loopback: everybody could read flows there; name a secret in hubble.listen.tlsSecret" .address) }}
+{{- $remedy := "name a secret in hubble.listen.tlsSecret" }}
+{{- fail (printf "hubble.listen.address %s is not of loopback: everybody could read flows there; %s" .address $remedy) }}
 {{- end -}}
 - {{ printf "--hubble-listen=%s" (include "egret.socket" .) | quote }}
 {{- if .tlsSecret }}
