@@ -12,6 +12,11 @@ app.kubernetes.io/component: agent
 app.kubernetes.io/part-of: egret
 {{- end }}
 
+{{/* Of something with an address and a port. */}}
+{{- define "egret.socket" -}}
+{{ printf "%s:%d" (contains ":" .address | ternary (printf "[%s]" .address) .address) (int .port) }}
+{{- end }}
+
 {{- define "egret.image" -}}
 {{- if .Values.image.digest -}}
 {{ .Values.image.repository }}@{{ .Values.image.digest }}
