@@ -176,10 +176,31 @@ impl Cluster {
         self.pods.iter().filter(move |(_, stored)| there(stored)).map(|(key, _)| key)
     }
 
-    /// The virtual addresses of a Service.
-    pub fn vips_of(&self, namespace: &str, name: &str) -> impl Iterator<Item = IpAddr> + use<'_> {
-        let service = self.services.get(&Key::new(Kind::Service, namespace, name));
-        service.into_iter().flat_map(|service| service.vips.iter().copied())
+    /// The addresses that the name of a Service stands for: its own, or if it has none those behind it. `None`: there is no such
+    /// Service.
+    #[must_use]
+    pub fn addresses_of_service(&self, namespace: &str, name: &str) -> Option<BTreeSet<IpAddr>> {
+        let key = Key::new(Kind::Service, namespace, name);
+        let service = self.services.get(&key)?;
+        if !service.vips.is_empty() {
+            return Some(service.vips.clone());
+        }
+        let listed: BTreeSet<IpAddr> =
+            self.slices_of(&key).flat_map(|slice| slice.addresses.iter().copied()).collect();
+        let selected = |(of, stored): &(&Key, &Stored)| {
+            let has = |(key, value): (&String, &String)| stored.pod.labels.get(key) == Some(value);
+            of.namespace == namespace && stored.is_live() && service.selector.iter().all(has)
+        };
+        if !listed.is_empty() || service.selector.is_empty() {
+            return Some(listed);
+        }
+        Some(
+            self.pods
+                .iter()
+                .filter(selected)
+                .flat_map(|(_, stored)| stored.pod.ips.iter().copied())
+                .collect(),
+        )
     }
 
     /// Takes all pods for pods of this node: for questions about files, where nobody asks which node it is.

@@ -21,7 +21,7 @@ pub mod written;
 
 use egret_common::{decide::Tables, net::Direction, verdict::DropReason};
 
-pub use case::{Case, Held, Known, Local, Now, Owner, Target};
+pub use case::{Case, Held, Known, Local, Now, Owner, Receiver, Target};
 pub use words::port as port_text;
 
 /// The whole answer.
@@ -197,24 +197,26 @@ impl Finding {
     }
 }
 
-/// Explains a connection from `from` to `to`: what the one may send, if it is an endpoint of this node, and what the other
-/// may receive, if it is one. At least one of them has to be.
+/// Explains a connection from `from` to `to`: what the one may send, if it is an endpoint of this node, and what those of the
+/// other end may receive that are. At least one of them has to be.
 pub fn explain<T: Tables, K: Known>(
     case: &Case<'_, T, K>,
-    from: (&Target, Option<&Local<'_>>),
-    to: (&Target, Option<&Local<'_>>),
+    (from, sender): (&Target, Option<&Local<'_>>),
+    (to, receivers): (&Target, &[Receiver<'_>]),
 ) -> Explanation {
     let mut links = Vec::new();
     let mut findings = Vec::new();
-    if let (_, Some(local)) = from {
-        findings.push(egress::walk(case, local, to.0, &mut links));
+    let (from, to) = (&from.of_families_of(to), &to.of_families_of(from));
+    if let Some(local) = sender {
+        findings.push(egress::walk(case, local, to, from, &mut links));
     }
-    if let (_, Some(local)) = to {
-        findings.push(ingress::walk(case, local, from.0, &mut links));
+    for receiver in receivers {
+        let case = Case { port: receiver.port, ..*case };
+        findings.push(ingress::walk(&case, &receiver.local, from, &mut links));
     }
     let differing = case.known.differences();
     if !differing.is_empty() {
-        let direction = if from.1.is_some() { Direction::Egress } else { Direction::Ingress };
+        let direction = if sender.is_some() { Direction::Egress } else { Direction::Ingress };
         links.push(Link { direction, name: "maps", state: LinkState::Broken, evidence: differing });
     }
     let mut whole = worst(findings);

@@ -11,7 +11,9 @@ use egret_common::ids::identity;
 use egret_common::net::{Direction, proto};
 use egret_common::verdict::DropReason;
 use egret_core::explain::written::{self, End};
-use egret_core::explain::{Case, Explanation, Held, Known, Local as Workload, Now, Owner, Target, explain};
+use egret_core::explain::{
+    Case, Explanation, Held, Known, Local as Workload, Now, Owner, Receiver, Target, explain,
+};
 use egret_core::flow::Flow;
 use egret_core::names::Name;
 
@@ -46,19 +48,28 @@ impl Keeper {
             picture: &self.picture,
             node: &self.setting.node,
             domain: &self.setting.cluster_domain,
+            namespace: "",
         };
         let from = self.meant(&scene, &from_end).map_err(|why| format!("--from: {why}"))?;
-        let to = self.meant(&scene, &to_end).map_err(|why| format!("--to: {why}"))?;
+        let to = scene.of(&from).find(&to_end).map_err(|why| format!("--to: {why}"))?;
         let live = Live::new(&self.datapath, self.learner.state().desired(), now());
         let workload = |meant: &Meant| meant.pod.as_deref().and_then(|pod| self.workload(pod, &live));
         let (source, destination) = (workload(&from), workload(&to));
-        if source.is_none() && destination.is_none() {
-            return Err(elsewhere(&from, &to, &self.setting.node));
-        }
-        let ids: Vec<u32> = source.iter().chain(&destination).map(|workload| workload.id).collect();
+        let mut ids: Vec<u32> = source.iter().chain(&destination).map(|workload| workload.id).collect();
         let of_them = |flow: &Flow| ids.contains(&flow.source.id) || ids.contains(&flow.destination.id);
         let flows = self.observer.history(of_them);
         let (port, port_from) = choose(port, &flows, source.as_ref(), &to.target);
+        let behind = scene.behind(&to.target, port).into_iter();
+        let behind =
+            behind.filter_map(|(pod, port)| Some(Receiver { local: self.workload(&pod, &live)?, port }));
+        let itself = destination.map(|local| Receiver { local, port: port.1 });
+        let receivers: Vec<Receiver<'_>> = itself.into_iter().chain(behind).collect();
+        if source.is_none() && receivers.is_empty() {
+            return Err(elsewhere(&from, &to, &self.setting.node));
+        }
+        ids.extend(receivers.iter().map(|receiver| receiver.local.id));
+        let of_them = |flow: &Flow| ids.contains(&flow.source.id) || ids.contains(&flow.destination.id);
+        let flows = self.observer.history(of_them);
         let known = Answers { scene: &scene, differences: &|| live.differences() };
         let case = Case {
             tables: &live,
@@ -70,7 +81,7 @@ impl Keeper {
             port: port.1,
             now: Now { boot: host::boot_ns(), wall: wall() },
         };
-        let ends = ((&from.target, source.as_ref()), (&to.target, destination.as_ref()));
+        let ends = ((&from.target, source.as_ref()), (&to.target, receivers.as_slice()));
         Ok(answer(&explain(&case, ends.0, ends.1), (&from, &to), port, port_from))
     }
 
@@ -147,9 +158,31 @@ pub(super) struct Scene<'a> {
     pub(super) picture: &'a Picture,
     pub(super) node: &'a str,
     pub(super) domain: &'a Name,
+    /// The namespace of whoever asks for names; empty: unknown.
+    pub(super) namespace: &'a str,
 }
 
-impl Scene<'_> {
+impl<'a> Scene<'a> {
+    /// The scene as this end sees it.
+    pub(super) fn of(&self, from: &'a Meant) -> Scene<'a> {
+        let namespace = from.pod.as_deref().and_then(|pod| pod.split_once('/')).map_or("", |(of, _)| of);
+        Scene { namespace, ..*self }
+    }
+
+    /// Pods of this node behind the Service at an address, with their ports.
+    pub(super) fn behind(&self, to: &Target, (proto, port): (u8, u16)) -> Vec<(String, u16)> {
+        let entries = self.picture.service_entries().iter();
+        let meant = entries.filter(|entry| {
+            to.addresses.contains(&entry.vip) && entry.port == port && entry.proto.number() == proto
+        });
+        let pods = meant.flat_map(|entry| &entry.backends).filter_map(|(ip, port)| {
+            let key = self.objects.pod_at(*ip)?;
+            let name = format!("{}/{}", key.namespace, key.name);
+            self.picture.local.iter().any(|pod| pod.name == name).then_some((name, *port))
+        });
+        pods.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
     /// Who is meant.
     pub(super) fn find(&self, end: &End) -> Result<Meant, String> {
         match end {
@@ -212,19 +245,23 @@ impl Scene<'_> {
         Meant { target, pod: local.map(|pod| pod.name.clone()), elsewhere: None }
     }
 
-    /// A name; one of a Service has its address.
+    /// A name; one of a Service has its addresses, also if it is short (`db`, `db.shop`): resolvers of pods complete it.
     fn name(&self, name: &Name) -> Meant {
-        let service = || {
-            let below = name.prefix_above(self.domain)?.strip_suffix(".svc")?;
-            let (service, namespace) = below.split_once('.')?;
-            Some(self.objects.cluster().vips_of(namespace, service).collect())
-        };
-        let addresses: BTreeSet<IpAddr> = service().unwrap_or_default();
-        Meant {
-            target: Target { text: name.to_string(), name: Some(name.clone()), addresses },
-            pod: None,
-            elsewhere: None,
-        }
+        let complete = |domain: &str| Name::parse(&format!("{name}.{domain}")).ok();
+        let below = |prefix: &str| complete(&format!("{prefix}.{}", self.domain));
+        let own = (!self.namespace.is_empty()).then(|| below(&format!("{}.svc", self.namespace))).flatten();
+        let completed = [Some(name.clone()), own, below("svc"), complete(self.domain.as_str())];
+        let mut found = completed.into_iter().flatten().filter_map(|full| Some((self.service(&full)?, full)));
+        let (addresses, full) = found.next().unwrap_or_else(|| (BTreeSet::new(), name.clone()));
+        let text = if full == *name { name.to_string() } else { format!("{name} ({full})") };
+        Meant { target: Target { text, name: Some(full), addresses }, pod: None, elsewhere: None }
+    }
+
+    /// The addresses of the Service of this name.
+    fn service(&self, name: &Name) -> Option<BTreeSet<IpAddr>> {
+        let below = name.prefix_above(self.domain)?.strip_suffix(".svc")?;
+        let (service, namespace) = below.split_once('.')?;
+        self.objects.cluster().addresses_of_service(namespace, service)
     }
 
     fn owner(&self, address: IpAddr) -> Owner {

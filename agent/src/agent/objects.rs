@@ -208,14 +208,13 @@ impl Objects {
         &self.cluster
     }
 
-    /// Files as if all of their pods were on one node.
-    pub(super) fn on_one_node(files: BTreeMap<PathBuf, String>, node: &str) -> Self {
-        let mut objects = Self::of_files(files);
-        objects.cluster.bind_all(node);
-        objects
+    /// Takes all pods for pods of this node.
+    pub(super) fn bind_all(&mut self, node: &str) {
+        self.cluster.bind_all(node);
     }
 
-    fn of_files(files: BTreeMap<PathBuf, String>) -> Self {
+    /// What files hold.
+    pub(super) fn of_files(files: BTreeMap<PathBuf, String>) -> Self {
         let mut objects = Self::default();
         let files = files.into_iter().map(|(path, text)| (path, text.into())).collect();
         objects.read(&Texts { files, errors: BTreeMap::new() });

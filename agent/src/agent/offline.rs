@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use egret_core::compile::CompileError;
 use egret_core::desired::View;
 use egret_core::dns::cache::Limits;
 use egret_core::dns::lifetime::Lifetime;
 use egret_core::explain::written::{self, End};
-use egret_core::explain::{Case, Held, Local as Workload, Now, explain};
+use egret_core::explain::{Case, Held, Local as Workload, Now, Receiver, explain};
 use egret_core::names::Name;
 use egret_core::state::State;
 
@@ -16,7 +17,7 @@ use super::explain::{Answers, Meant, Scene, answer, workload};
 use super::objects::{Local, Objects, Picture};
 use crate::api;
 
-/// The node that all pods are taken to be on.
+/// The node that pods are taken to be on which say nothing of one.
 const NODE: &str = "any node";
 /// What is asked about if no port was given.
 const HTTPS: (u8, u16) = (egret_common::net::proto::TCP, 443);
@@ -27,15 +28,28 @@ pub struct Offline {
     objects: Objects,
     picture: Picture,
     domain: Name,
+    node: String,
 }
 
 impl Offline {
-    /// Reads the files, in a cluster with this domain.
+    /// Reads the files, in a cluster with this domain, for a question about these two ends: all pods are taken to be on the
+    /// receiver's node, or if it is no pod on the sender's.
     #[must_use]
-    pub fn new(files: BTreeMap<PathBuf, String>, domain: Name) -> Self {
-        let mut objects = Objects::on_one_node(files, NODE);
-        let picture = objects.picture(NODE, &BTreeMap::new());
-        Self { objects, picture, domain }
+    pub fn new(files: BTreeMap<PathBuf, String>, domain: Name, from: &str, to: &str) -> Self {
+        let mut objects = Objects::of_files(files);
+        let of = |end: Option<End>| match end {
+            Some(End::Pod(namespace, name)) => objects.cluster().pod(&namespace, &name)?.node.clone(),
+            Some(End::Address(ip)) => {
+                let key = objects.pod_at(ip)?;
+                objects.cluster().pod(&key.namespace, &key.name)?.node.clone()
+            }
+            _ => None,
+        };
+        let node = of(written::to(to).ok().map(|(end, _)| end)).or_else(|| of(written::from(from).ok()));
+        let node = node.unwrap_or_else(|| NODE.to_owned());
+        objects.bind_all(&node);
+        let picture = objects.picture(&node, &BTreeMap::new());
+        Self { objects, picture, domain, node }
     }
 
     /// What there is to tell about the objects, and whether one is bad.
@@ -56,19 +70,33 @@ impl Offline {
     ) -> Result<api::Explanation, String> {
         let from_end = written::from(from).map_err(|error| format!("--from: {error}"))?;
         let (to_end, port) = written::to(to).map_err(|error| format!("--to: {error}"))?;
-        let scene =
-            Scene { objects: &self.objects, picture: &self.picture, node: NODE, domain: &self.domain };
-        let find = |option: &str, end: &End| scene.find(end).map_err(|why| format!("{option}: {why}"));
-        let (from, to) = (find("--from", &from_end)?, find("--to", &to_end)?);
-        let (source, destination) = (self.local(&from), self.local(&to));
-        if source.is_none() && destination.is_none() {
+        let (objects, picture) = (&self.objects, &self.picture);
+        let scene = Scene { objects, picture, node: &self.node, domain: &self.domain, namespace: "" };
+        let from = scene.find(&from_end).map_err(|why| format!("--from: {why}"))?;
+        let to = scene.of(&from).find(&to_end).map_err(|why| format!("--to: {why}"))?;
+        let (port, port_from) = (port.unwrap_or(HTTPS), port.is_none().then(|| "none was given".to_owned()));
+        let source = self.local(&from);
+        let behind = scene.behind(&to.target, port);
+        let itself = to.pod.iter().map(|pod| (pod.clone(), port.1));
+        let ends: Vec<(String, u16)> = itself.chain(behind).collect();
+        if source.is_none() && ends.is_empty() {
             return Err("neither end is a pod of these files".into());
         }
-        let state = self.state([source, destination], trusted).map_err(|error| error.to_string())?;
+        let names = source.iter().map(|pod| &pod.name).chain(ends.iter().map(|(name, _)| name));
+        let pods = self.numbered(names.map(String::as_str).collect());
+        let state = self.state(&pods, trusted).map_err(|error| error.to_string())?;
+        let workload = |name: &str| {
+            let (id, pod) = pods.iter().find(|(_, pod)| pod.name == name)?;
+            let endpoint = state.desired().endpoints.get(id).copied().unwrap_or_default();
+            Some(workload(pod, Held::Assumed, endpoint, false))
+        };
+        let receivers: Vec<Receiver<'_>> = ends
+            .iter()
+            .filter_map(|(name, port)| Some(Receiver { local: workload(name)?, port: *port }))
+            .collect();
         let none = BTreeMap::new();
         let view = View { desired: state.desired(), grants: &none, now: 0 };
         let known = Answers { scene: &scene, differences: &Vec::new };
-        let (port, port_from) = (port.unwrap_or(HTTPS), port.is_none().then(|| "none was given".to_owned()));
         let case = Case {
             tables: &view,
             state: &state,
@@ -79,16 +107,15 @@ impl Offline {
             port: port.1,
             now: Now::default(),
         };
-        let workload = |id: u32, pod: Option<&'_ Local>| -> Option<Workload<'_>> {
-            let endpoint = state.desired().endpoints.get(&id).copied().unwrap_or_default();
-            pod.map(|pod| {
-                let pod = self.picture.local.iter().find(|own| own.name == pod.name);
-                pod.map(|pod| workload(pod, Held::Assumed, endpoint, false))
-            })?
-        };
-        let (source, destination) = (workload(1, source), workload(2, destination));
-        let explained = explain(&case, (&from.target, source.as_ref()), (&to.target, destination.as_ref()));
+        let source: Option<Workload<'_>> = source.and_then(|pod| workload(&pod.name));
+        let explained = explain(&case, (&from.target, source.as_ref()), (&to.target, &receivers));
         Ok(answer(&explained, (&from, &to), port, port_from))
+    }
+
+    /// These pods with numbers, each once.
+    fn numbered(&self, names: BTreeSet<&str>) -> Vec<(u32, &Local)> {
+        let pods = self.picture.local.iter().filter(|pod| names.contains(pod.name.as_str()));
+        (1..).zip(pods).collect()
     }
 
     fn local(&self, meant: &Meant) -> Option<&Local> {
@@ -96,18 +123,14 @@ impl Offline {
         self.picture.local.iter().find(|pod| pod.name == *name)
     }
 
-    /// The two pods as endpoints 1 and 2.
-    fn state(
-        &self,
-        pods: [Option<&Local>; 2],
-        trusted: &BTreeSet<SocketAddr>,
-    ) -> Result<State, egret_core::compile::CompileError> {
-        let numbered = || (1..).zip(pods).filter_map(|(id, pod)| Some((id, pod?)));
-        let specs =
-            numbered().map(|(id, pod)| self.picture.spec(pod, id, 0, pod.host_network, Lifetime::default()));
+    /// The pods as endpoints.
+    fn state(&self, pods: &[(u32, &Local)], trusted: &BTreeSet<SocketAddr>) -> Result<State, CompileError> {
+        let spec =
+            |(id, pod): &(u32, &Local)| self.picture.spec(pod, *id, 0, pod.host_network, Lifetime::default());
         let world = self.picture.world_of(trusted, &[], &self.domain);
         let mut state = State::new(world.clone(), Vec::new(), Limits::default())?;
-        state.update(world, specs.collect(), self.picture.wiring_of(numbered()), 0)?;
+        let wiring = self.picture.wiring_of(pods.iter().copied());
+        state.update(world, pods.iter().map(spec).collect(), wiring, 0)?;
         Ok(state)
     }
 }

@@ -80,7 +80,7 @@ impl Feeder {
         }
     }
 
-    /// Connections that are over, each with its last packet; `missed`: others, which were too many.
+    /// Connections that are over, and what has passed; `missed`: others, which were too many.
     pub fn ends(&mut self, ends: &[(FlowEvent, Passed)], missed: u64, known: &impl Known) {
         let common = self.common();
         for (event, passed) in ends {

@@ -52,7 +52,7 @@ pub(super) fn flows(event: &FlowEvent, known: &impl Known, common: &Common) -> V
     judged.then_some(flow).into_iter().chain(dropped).collect()
 }
 
-/// What is shown of a connection that is over: `event` is about its last packet.
+/// What is shown of a connection that is over.
 pub(super) fn end(event: &FlowEvent, passed: &Passed, known: &impl Known, common: &Common) -> Flow {
     let mut flow = base(event, known, common);
     (flow.kind, flow.verdict, flow.is_reply) = (Kind::End, verdict(event.verdict), Some(false));

@@ -138,6 +138,12 @@ pub(crate) fn flow(f: &Flow) -> wire::Flow {
         summary: f.summary.clone(),
         ..wire::Flow::default()
     };
+    if f.kind == Kind::End {
+        message.set_trace_observation_point(match f.direction {
+            Direction::Egress => wire::TraceObservationPoint::ToStack,
+            Direction::Ingress => wire::TraceObservationPoint::ToEndpoint,
+        });
+    }
     let (allowed, denied) = (policies(&f.allowed_by), policies(&f.denied_by));
     match f.direction {
         Direction::Egress => (message.egress_allowed_by, message.egress_denied_by) = (allowed, denied),

@@ -55,7 +55,7 @@ impl Observer for FromRing {
         // With this code a client prints the text alone.
         let filters = request::filters(&request).map_err(|error| Status::unknown(error.to_string()))?;
         let mask = request::mask(&request).filter(|mask| !mask.paths.is_empty());
-        let mask = mask.map(|mask| Mask::new(&mask.paths)).transpose().map_err(Status::invalid_argument)?;
+        let mask = mask.map(|mask| Mask::new(&mask.paths)).transpose().map_err(Status::unknown)?;
         let reading = self.from.store.read(request::query(&request), filters);
         let reading = reading.map_err(|error| Status::invalid_argument(error.to_string()))?;
         let node = self.from.node.clone();

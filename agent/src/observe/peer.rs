@@ -6,7 +6,7 @@ use futures_util::stream::{self, Stream, StreamExt};
 use tonic::{Request, Response, Status};
 
 use super::proto::peer::peer_server::Peer;
-use super::proto::peer::{ChangeNotification, ChangeNotificationType, NotifyRequest};
+use super::proto::peer::{ChangeNotification, ChangeNotificationType, NotifyRequest, Tls};
 
 /// The one node.
 #[derive(Debug, Clone)]
@@ -14,6 +14,8 @@ pub(super) struct OneNode {
     pub(super) node: String,
     /// Where it serves.
     pub(super) address: String,
+    /// Only with a certificate.
+    pub(super) tls: bool,
 }
 
 #[tonic::async_trait]
@@ -25,7 +27,7 @@ impl Peer for OneNode {
             name: self.node.clone(),
             address: self.address.clone(),
             r#type: ChangeNotificationType::PeerAdded.into(),
-            tls: None,
+            tls: self.tls.then(|| Tls { server_name: self.node.clone() }),
         };
         // Nothing more ever happens, and a client that sees an end asks again at once.
         Ok(Response::new(Box::pin(stream::iter([Ok(change)]).chain(stream::pending()))))

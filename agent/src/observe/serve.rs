@@ -210,7 +210,7 @@ pub(super) async fn services(
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_service_status(HEALTH, ServingStatus::Serving).await;
     let observer = FromRing { from: from.clone(), address: address.clone(), tls };
-    let peer = OneNode { node: from.node.clone(), address };
+    let peer = OneNode { node: from.node.clone(), address, tls };
     server
         .http2_keepalive_interval(Some(KEEPALIVE))
         .max_concurrent_streams(Some(STREAMS))

@@ -88,7 +88,7 @@ fn offline(args: &PolicyExplain, folder: &Path) -> Result<(Explanation, u8), Ref
     let refuse =
         |why: String| Refusal::new(exit::DATA_ERROR, why, "see `egret policy check` for what files hold");
     let domain = Name::parse(DOMAIN).map_err(|error| refuse(error.to_string()))?;
-    let offline = Offline::new(files, domain);
+    let offline = Offline::new(files, domain, &args.from, &args.to);
     let (told, bad) = offline.diagnostics();
     told.iter().for_each(tell::line);
     let trusted = args.trusted_resolver.iter().copied().collect();

@@ -11,7 +11,7 @@ use super::{
     names::{self, Reach},
     words,
 };
-use crate::{dns::journal::Answered, names::Name};
+use crate::{dns::journal::Answered, names::Name, policy::Tier};
 
 /// What a verdict about an address comes to; `name`: under which it is asked about.
 pub(super) fn of<T: Tables, K: Known>(
@@ -111,12 +111,29 @@ fn deny_rule<T: Tables, K: Known>(
     at: &str,
 ) -> Finding {
     let rule = judge::rule(case, local, judged.decision.cookie).unwrap_or_else(|| "a deny rule".into());
+    let (force, remedy) = denying(case, local, judged.decision.cookie);
     Finding::denied(
         DropReason::DenyRule,
         Cause::DenyRule,
-        format!("{at} is denied by {rule}, whatever else allows it"),
-        format!("take the peer or the port out of {rule}"),
+        format!("{at} is denied by {rule}, {force}"),
+        format!("take the peer or the port out of {rule}{remedy}"),
     )
+}
+
+/// What a deny rule outweighs, and what else can be done about it: what stands in the Baseline tier only counts where no policy
+/// before it says anything.
+fn denying<T: Tables, K: Known>(
+    case: &Case<'_, T, K>,
+    local: &Local<'_>,
+    cookie: u32,
+) -> (&'static str, &'static str) {
+    match judge::tier(case, local, cookie) {
+        Tier::Baseline => (
+            "since no policy of a tier before it decides",
+            ", or allow it in a NetworkPolicy or CiliumNetworkPolicy",
+        ),
+        Tier::Admin | Tier::Normal => ("whatever else allows it", ""),
+    }
 }
 
 fn expired<T: Tables, K: Known>(
@@ -293,6 +310,12 @@ pub(super) fn dns_denied<T: Tables, K: Known>(
     let reason = judged.reason().unwrap_or(DropReason::NoRule);
     // What has to be allowed is what is behind a Service.
     let end = judged.backends.iter().find(|backend| backend.reason().is_some()).unwrap_or(judged);
+    if end.reason() == Some(DropReason::DenyRule) {
+        let at = format!("{} port {}", end.ip, words::port(end.proto, end.port));
+        let found = deny_rule(case, local, end, &at);
+        let sentence = format!("{} may not ask its resolver {resolver}: {}", local.name, found.sentence);
+        return Finding { sentence, ..found };
+    }
     let owner = case.known.owner(end.ip);
     let labels =
         if owner.labels.is_empty() { String::new() } else { format!(" ({})", words::labels(&owner.labels)) };
@@ -395,13 +418,10 @@ pub(super) fn assumed<T: Tables, K: Known>(case: &Case<'_, T, K>, local: &Local<
     match reason {
         DropReason::DenyRule => {
             let rule = judge::rule(case, local, decision.cookie).unwrap_or_else(|| "a deny rule".to_owned());
-            let sentence = format!("{name} at port {port} is denied by {rule}, whatever else allows it");
-            Finding::denied(
-                reason,
-                Cause::DenyRule,
-                sentence,
-                format!("take the peer or the port out of {rule}"),
-            )
+            let (force, remedy) = denying(case, local, decision.cookie);
+            let sentence = format!("{name} at port {port} is denied by {rule}, {force}");
+            let remedy = format!("take the peer or the port out of {rule}{remedy}");
+            Finding::denied(reason, Cause::DenyRule, sentence, remedy)
         }
         _ if openings.is_empty() => Finding::denied(
             reason,
@@ -442,7 +462,7 @@ pub(super) fn spared(local: &Local<'_>) -> Finding {
 pub(super) fn no_address() -> Finding {
     Finding::unknown(
         Cause::OtherNode,
-        "the other side has no address that is known here".into(),
+        "the other side has no address that this one could use: it has none yet, or has ended, or is of another family".into(),
         "give an address instead, or ask the agent of its node".into(),
     )
 }

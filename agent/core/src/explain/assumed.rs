@@ -4,7 +4,7 @@
 use egret_common::{
     decide::{Decision, Question, Tables, decision_of},
     grant::{self, GrantTime},
-    ids::{ClassId, EndpointId, SetId},
+    ids::{CLASS_QUERY_ONLY, ClassId, EndpointId, SetId},
     maps::{Backends, Endpoint, Grants, RuleChunk, RuleKey, ServiceKey},
     net::{Addr, Direction},
 };
@@ -26,7 +26,8 @@ pub(super) fn verdict<T: Tables>(
     (proto, port): (u8, u16),
 ) -> Decision {
     let mut grants = Grants::default();
-    if class != 0 {
+    // The kernel learns nothing of names that open nothing.
+    if class != 0 && class & CLASS_QUERY_ONLY == 0 {
         grants.slots[0] = grant::pack(class, GrantTime::MAX);
     }
     let question = Question { remote: Addr::from_v4(ANY), direction: Direction::Egress, proto, port };

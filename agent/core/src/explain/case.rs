@@ -7,7 +7,7 @@ use egret_common::{decide::Tables, ids::EndpointId, maps::Endpoint, net::Directi
 use crate::{dns::journal::Journal, flow::Flow, names::Name, policy::Policies, state::State};
 
 /// The connection, and all that is known around it.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Case<'a, T: Tables, K: Known> {
     /// Where the verdict comes from.
     pub tables: &'a T,
@@ -68,6 +68,25 @@ pub struct Target {
     pub name: Option<Name>,
     /// Addresses that are meant, beside those that the workload was told for the name.
     pub addresses: BTreeSet<IpAddr>,
+}
+
+/// A workload of this node that the connection may come to.
+#[derive(Debug, Clone)]
+pub struct Receiver<'a> {
+    /// The workload.
+    pub local: Local<'a>,
+    /// The port there: a Service may have another.
+    pub port: u16,
+}
+
+impl Target {
+    /// Without the addresses of families that the other end has none of: nobody sends from the one to the other.
+    pub(super) fn of_families_of(&self, other: &Self) -> Self {
+        let has = |v6: bool| other.addresses.iter().any(|ip| ip.is_ipv6() == v6);
+        let meets = |ip: &&IpAddr| has(ip.is_ipv6()) || other.addresses.is_empty();
+        let addresses = self.addresses.iter().filter(meets).copied().collect();
+        Self { addresses, ..self.clone() }
+    }
 }
 
 /// A workload of this node.

@@ -21,6 +21,7 @@ pub(super) fn walk<T: Tables, K: Known>(
     case: &Case<'_, T, K>,
     local: &Local<'_>,
     to: &Target,
+    from: &Target,
     links: &mut Vec<Link>,
 ) -> Finding {
     let egress = Direction::Egress;
@@ -28,7 +29,9 @@ pub(super) fn walk<T: Tables, K: Known>(
     links.push(selected(local, egress));
     let mut remotes: BTreeSet<IpAddr> = to.addresses.iter().map(|ip| ip.to_canonical()).collect();
     if let Some(name) = &to.name {
-        remotes.extend(names::told(case, local, name).map(|(ip, _)| ip));
+        let own = |ip: &IpAddr| from.addresses.iter().any(|own| own.is_ipv6() == ip.is_ipv6());
+        let told = names::told(case, local, name).map(|(ip, _)| ip);
+        remotes.extend(told.filter(|ip| from.addresses.is_empty() || own(ip)));
     }
     let finding = match &to.name {
         _ if local.spared => advice::spared(local),
@@ -186,11 +189,18 @@ pub(super) fn rules<T: Tables, K: Known>(
     let judged: Vec<Judged> =
         remotes.iter().take(ADDRESSES).map(|ip| judge::judge(case, local, direction, *ip)).collect();
     let broken = judged.iter().any(|judged| judged.reason().is_some());
-    let state = if broken { LinkState::Broken } else { LinkState::Ok };
+    let state = match judged.is_empty() {
+        true => LinkState::Unknown,
+        false if broken => LinkState::Broken,
+        false => LinkState::Ok,
+    };
     let mut evidence: Vec<String> =
         judged.iter().flat_map(|judged| judge::lines(case, local, judged)).collect();
     if remotes.len() > ADDRESSES {
         evidence.push(format!("{} more addresses were not judged", remotes.len() - ADDRESSES));
+    }
+    if remotes.is_empty() {
+        evidence.push("there is no address to judge".into());
     }
     links.push(Link { direction, name: "rules", state, evidence });
     judged

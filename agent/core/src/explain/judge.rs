@@ -6,7 +6,7 @@ use egret_common::{
     decide::{Decision, Question, Tables, decision_of, set_of},
     ids::is_name_class,
     judge::opens_host,
-    maps::{BACKENDS, ENDPOINT_LOOPBACK, ENDPOINT_POD, ENDPOINT_SERVICES, ServiceKey},
+    maps::{BACKENDS, ENDPOINT_POD, ENDPOINT_SERVICES, ServiceKey},
     net::{Direction, proto},
     verdict::DropReason,
 };
@@ -82,8 +82,12 @@ fn exempt<T: Tables, K: Known>(
     if flags & ENDPOINT_POD != 0 && case.tables.owns(local.id, &addr(ip)) {
         return Some("it is the workload's own address");
     }
-    if flags & ENDPOINT_LOOPBACK != 0 && ip.is_loopback() {
-        return Some("loopback is open");
+    if ip.is_loopback() {
+        return Some("loopback never leaves the workload");
+    }
+    // Neighbour discovery (RFC 4861) and router advertisements.
+    if case.proto == proto::ICMPV6 && (133..=137).contains(&(case.port >> 8)) {
+        return Some("neighbour discovery is not judged");
     }
     let host = opens_host(case.tables, &local.endpoint, &addr(ip), direction);
     host.then_some("a node may reach its own pods (probes)")
@@ -160,6 +164,13 @@ pub(super) fn rule<T: Tables, K: Known>(
         _ => String::new(),
     };
     Some(format!("{} of {origin}{tier}", rule.path))
+}
+
+/// The tier of the rule behind a cookie.
+pub(super) fn tier<T: Tables, K: Known>(case: &Case<'_, T, K>, local: &Local<'_>, cookie: u32) -> Tier {
+    let origin = case.state.rule(cookie).map(|(origin, _)| origin);
+    let policy = local.policies.each().find(|policy| Some(policy.origin()) == origin);
+    policy.map_or(Tier::Normal, |policy| policy.standing().tier)
 }
 
 /// The names that the workload knows an address by, and may still use.

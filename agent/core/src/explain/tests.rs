@@ -167,7 +167,7 @@ impl Desk {
             policies: &self.policies,
             counters: Vec::new(),
         };
-        explain(&case, (&Target::default(), Some(&local)), (&target, None))
+        explain(&case, (&Target::default(), Some(&local)), (&target, &[]))
     }
 }
 
