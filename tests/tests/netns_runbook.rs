@@ -260,7 +260,42 @@ apiVersion: v1
 kind: Pod
 metadata: {name: api, namespace: shop, labels: {app: api}}
 spec: {nodeName: far}
-status: {podIPs: [{ip: 10.0.0.2}]}
+status: {podIPs: [{ip: 10.0.0.2}, {ip: \"fd00::2\"}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: job, namespace: shop, labels: {app: job}}
+spec: {nodeName: near}
+status: {podIPs: [{ip: 10.0.0.3}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: free, namespace: shop, labels: {app: free}}
+status: {podIPs: [{ip: 10.0.0.4}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: pending, namespace: shop, labels: {app: free}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: far}
+status: {addresses: [{type: InternalIP, address: 10.0.9.9}]}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: near}
+status: {addresses: [{type: InternalIP, address: 10.0.9.8}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: api-svc, namespace: shop}
+spec: {clusterIP: 10.96.0.20, selector: {app: api}, ports: [{port: 80, protocol: TCP, targetPort: 8080}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: headless, namespace: shop}
+spec: {clusterIP: None, selector: {app: api}, ports: [{port: 8080, protocol: TCP}]}
 ---
 apiVersion: v1
 kind: Pod
@@ -288,14 +323,14 @@ fn files_are_explained_without_an_agent() {
     std::fs::write(policies.join("api.yml"), policy("api", ingress)).expect("written");
     std::fs::write(policies.join("README.md"), "not YAML: [").expect("written");
     std::fs::write(&pods, PODS).expect("written");
-    let explain = |to: &str, more: &[&str]| {
+    let between = |from: &str, to: &str, more: &[&str]| {
         let (binary, policies) =
             (egret_tests::egret::binary().display().to_string(), policies.display().to_string());
         let pods = pods.display().to_string();
-        let fixed =
-            [&binary, "policy", "explain", "--policies", &policies, "--pods", &pods, "--from", "shop/web"];
+        let fixed = [&binary, "policy", "explain", "--policies", &policies, "--pods", &pods, "--from", from];
         place.place("h").run(&egret_tests::exec::Cmd::new([&fixed[..], &["--to", to], more].concat()))
     };
+    let explain = |to: &str, more: &[&str]| between("shop/web", to, more);
     for (to, verdict, cause, said) in [
         ("vendor.example:80", "allowed", "rule-allows", "spec.egress[1].toPorts[0]"),
         ("a.parts.example:80", "allowed", "rule-allows", "once a trusted resolver has answered"),
@@ -315,6 +350,30 @@ fn files_are_explained_without_an_agent() {
             "{to}: {json:#}"
         );
         assert!(json.to_string().contains(said), "{to}: {json:#}");
+    }
+    for (from, to, verdict, cause, said) in [
+        // What is behind a Service has to let it in as well, whatever it is called.
+        ("shop/job", "10.96.0.20:80", "allowed", "rule-allows", "spec.ingress[0]"),
+        ("shop/free", "10.96.0.20:80", "denied", "no-rule", "ingress of shop/api from pod shop/free"),
+        ("shop/free", "api-svc:80", "denied", "no-rule", "api-svc.shop.svc.cluster.local"),
+        ("shop/free", "api-svc.shop:80", "denied", "no-rule", "ingress of shop/api"),
+        ("shop/job", "headless.shop.svc.cluster.local:8080", "allowed", "rule-allows", "spec.ingress[0]"),
+        ("shop/free", "headless:8080", "denied", "no-rule", "ingress of shop/api"),
+        // Nobody sends from one family to the other.
+        ("shop/free", "[fd00::2]:8080", "unknown", "other-node", "family"),
+        ("shop/free", "shop/pending:80", "unknown", "other-node", "has none yet"),
+        // A node reaches its own pods, no other node's, and a pod itself.
+        ("10.0.9.9", "shop/api:8080", "allowed", "exempt", "probes"),
+        ("10.0.9.8", "shop/api:8080", "denied", "no-rule", "another node"),
+        ("shop/api", "shop/api:9", "allowed", "exempt", "own address"),
+        ("shop/web", "127.0.0.1:80", "allowed", "exempt", "loopback"),
+    ] {
+        let told = between(from, to, &["-o", "json"]);
+        let json: serde_json::Value =
+            serde_json::from_str(&told.stdout).unwrap_or_else(|error| panic!("{to}: {error}: {told:#?}"));
+        let got = (&json["verdict"], &json["cause"]["code"]);
+        assert_eq!(got, (&verdict.into(), &cause.into()), "{from} {to}: {json:#}");
+        assert!(json.to_string().contains(said), "{from} {to}: {json:#}");
     }
     let text = explain("vendor.example:80", &[]);
     assert!(text.success() && text.stdout.contains("Verdict   allowed"), "{text:#?}");

@@ -25,7 +25,9 @@ impl Keeper {
         let mut ends = Vec::new();
         self.datapath.each_flow(|key, entry| {
             let over = entry.value.last_seen + u64::from(idle_limit(entry.value.state)) * hz;
-            if over <= since || over > clock.jiffies {
+            let passed = entry.traffic.packets_sent | entry.traffic.packets_received;
+            // Of a query that was refused nothing has passed.
+            if over <= since || over > clock.jiffies || passed == 0 {
                 return;
             }
             match ends.len() < MOST {

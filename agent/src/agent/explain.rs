@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use egret_common::ids::identity;
+use egret_common::ids::{EndpointId, identity};
 use egret_common::net::{Direction, proto};
 use egret_common::verdict::DropReason;
 use egret_core::explain::written::{self, End};
@@ -117,7 +117,13 @@ impl Keeper {
             counters: counters
                 .map(|row| (row.direction, DropReason::from_u8(row.reason), row.packets))
                 .collect(),
-            ..workload(&entry.pod, held, live.endpoint(entry.id), self.picture.spares(&entry.pod.name))
+            ..workload(
+                &entry.pod,
+                entry.id,
+                held,
+                live.endpoint(entry.id),
+                self.picture.spares(&entry.pod.name),
+            )
         })
     }
 }
@@ -125,13 +131,14 @@ impl Keeper {
 /// A workload that has counted nothing.
 pub(super) fn workload(
     pod: &Local,
+    id: EndpointId,
     held: Held,
     endpoint: egret_common::maps::Endpoint,
     spared: bool,
 ) -> Workload<'_> {
     Workload {
         name: pod.name.clone(),
-        id: endpoint.id,
+        id,
         endpoint,
         labels: pod.profile.labels.iter().map(|(key, value)| format!("k8s:{key}={value}")).collect(),
         held,
@@ -169,16 +176,19 @@ impl<'a> Scene<'a> {
         Scene { namespace, ..*self }
     }
 
-    /// Pods of this node behind the Service at an address, with their ports.
+    /// Pods of this node behind the Service at an address or of a name, with their ports.
     pub(super) fn behind(&self, to: &Target, (proto, port): (u8, u16)) -> Vec<(String, u16)> {
         let entries = self.picture.service_entries().iter();
         let meant = entries.filter(|entry| {
             to.addresses.contains(&entry.vip) && entry.port == port && entry.proto.number() == proto
         });
-        let pods = meant.flat_map(|entry| &entry.backends).filter_map(|(ip, port)| {
-            let key = self.objects.pod_at(*ip)?;
+        let backends = meant.flat_map(|entry| entry.backends.iter().copied());
+        // A name without an address of its own stands for the pods.
+        let named = to.addresses.iter().filter(|_| to.name.is_some()).map(|ip| (*ip, port));
+        let pods = backends.chain(named).filter_map(|(ip, port)| {
+            let key = self.objects.pod_at(ip)?;
             let name = format!("{}/{}", key.namespace, key.name);
-            self.picture.local.iter().any(|pod| pod.name == name).then_some((name, *port))
+            self.picture.local.iter().any(|pod| pod.name == name).then_some((name, port))
         });
         pods.collect::<BTreeSet<_>>().into_iter().collect()
     }

@@ -88,7 +88,7 @@ impl Offline {
         let workload = |name: &str| {
             let (id, pod) = pods.iter().find(|(_, pod)| pod.name == name)?;
             let endpoint = state.desired().endpoints.get(id).copied().unwrap_or_default();
-            Some(workload(pod, Held::Assumed, endpoint, false))
+            Some(workload(pod, *id, Held::Assumed, endpoint, false))
         };
         let receivers: Vec<Receiver<'_>> = ends
             .iter()

@@ -33,7 +33,7 @@ pub struct FlowEntry {
     pub traffic: Traffic,
 }
 
-/// Packets of a flow that passed, and their bytes from the network header on.
+/// Packets of a flow that passed, and their bytes from the network header on. Packets are counted modulo 2^32.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Traffic {

@@ -2,7 +2,13 @@
 
 use std::net::SocketAddr;
 
-use egret_common::{decide::Tables, ids::is_name_class, net::Direction, verdict::DropReason};
+use egret_common::{
+    decide::Tables,
+    grant::{GrantTime, secs_of_ticks},
+    ids::is_name_class,
+    net::Direction,
+    verdict::DropReason,
+};
 
 use super::{
     Cause, Finding, Outcome, assumed,
@@ -39,9 +45,7 @@ pub(super) fn of<T: Tables, K: Known>(
             reason,
             Cause::MapFull,
             format!("the kernel's table of learned addresses had no room for what {} was told", local.name),
-            "see `egret status` for how full GRANTS is, and `egret fqdn cache list` for who fills it; shorter lifetimes \
-             (--ttl-cap, --grace, or their annotations) make room"
-                .into(),
+            room(),
         ),
         DropReason::ForbiddenAnswerAddress => Finding::denied(
             reason,
@@ -153,12 +157,22 @@ fn expired<T: Tables, K: Known>(
             "{} was told {at} as {known}, but that expired {age} ago and it was not told again",
             local.name
         ),
-        format!(
-            "let the client look up the name again before it connects (a JVM: networkaddress.cache.ttl), or give its \
-             cache more time: the annotation egret.dev/grace of the pod or the policy, now {} s",
-            local.endpoint.grace
-        ),
+        again(local),
     )
+}
+
+fn again(local: &Local<'_>) -> String {
+    format!(
+        "let the client look up the name again before it connects (a JVM: networkaddress.cache.ttl), or give its cache more \
+         time: the annotation egret.dev/grace of the pod or the policy, now {} s",
+        local.endpoint.grace
+    )
+}
+
+fn room() -> String {
+    "see `egret status` for how full GRANTS is, and `egret fqdn cache list` for who fills it; shorter lifetimes (--ttl-cap, \
+     --grace, or their annotations) make room"
+        .into()
 }
 
 fn wrong_port<T: Tables, K: Known>(
@@ -266,14 +280,49 @@ fn other_name<T: Tables, K: Known>(
     judged: &Judged,
     name: Option<&Name>,
 ) -> Finding {
-    let names: Vec<String> =
-        case.state.names_of(local.id, judged.ip).map(|(name, _)| name.to_string()).collect();
+    let now = case.tables.grant_now();
+    let known: Vec<(&Name, GrantTime)> = case.state.names_of(local.id, judged.ip).collect();
+    let opened = known.iter().filter(|(name, _)| !names::openings(local, name).is_empty());
+    // Its rule stands: what is missing is the kernel's entry.
+    if let Some((name, expires)) = opened.max_by_key(|(_, expires)| *expires) {
+        return unlearned(local, judged, name, (*expires, now));
+    }
+    let names: Vec<String> = known.iter().map(|(name, _)| name.to_string()).collect();
     let wanted = name.map_or_else(|| words::list(&names), ToString::to_string);
     Finding::denied(
         DropReason::NameUnresolved,
         Cause::OtherName,
         format!("{} was told {} as {wanted}, which no rule opens", local.name, judged.ip),
         format!("if {wanted} is meant, add it to `toFQDNs` (and to `rules.dns`)"),
+    )
+}
+
+/// The workload was told the address under a name that a rule opens, and the kernel's table has no entry of it (any more).
+fn unlearned(
+    local: &Local<'_>,
+    judged: &Judged,
+    name: &Name,
+    (expires, now): (GrantTime, GrantTime),
+) -> Finding {
+    let (ip, workload) = (judged.ip, &local.name);
+    if expires <= now {
+        let age = words::span(secs_of_ticks(now - expires).into());
+        return Finding::denied(
+            DropReason::NameUnresolved,
+            Cause::Expired,
+            format!(
+                "{workload} was told {ip} as {name}, but that expired {age} ago and it was not told again"
+            ),
+            again(local),
+        );
+    }
+    Finding::denied(
+        DropReason::NameUnresolved,
+        Cause::MapFull,
+        format!(
+            "{workload} was told {ip} as {name}, but the kernel's table of learned addresses has no entry of it"
+        ),
+        room(),
     )
 }
 
@@ -399,6 +448,19 @@ pub(super) fn no_good_address(local: &Local<'_>, name: &Name, answered: Answered
          those by `toCIDR` or by labels"
             .into(),
     )
+}
+
+/// Whether any address of the world is open at this port, so that no name is needed.
+pub(super) fn nameless<T: Tables, K: Known>(
+    case: &Case<'_, T, K>,
+    local: &Local<'_>,
+    name: &Name,
+) -> Option<Finding> {
+    let decision = assumed::verdict(case.tables, &local.endpoint, 0, (case.proto, case.port));
+    let by = judge::rule(case, local, decision.cookie).filter(|_| decision.reason().is_none())?;
+    let port = words::port(case.proto, case.port);
+    let sentence = format!("whatever address {name} has in the world, port {port} is allowed by {by}");
+    Some(Finding::allowed(Cause::RuleAllows, sentence, nothing_here()))
 }
 
 /// Nothing was told for the name so far: what would become of it once a resolver has answered.

@@ -80,11 +80,14 @@ pub struct Receiver<'a> {
 }
 
 impl Target {
+    /// Whether it has an address of this family, or none that is known.
+    pub(super) fn sends_to(&self, ip: IpAddr) -> bool {
+        self.addresses.is_empty() || self.addresses.iter().any(|own| own.is_ipv6() == ip.is_ipv6())
+    }
+
     /// Without the addresses of families that the other end has none of: nobody sends from the one to the other.
     pub(super) fn of_families_of(&self, other: &Self) -> Self {
-        let has = |v6: bool| other.addresses.iter().any(|ip| ip.is_ipv6() == v6);
-        let meets = |ip: &&IpAddr| has(ip.is_ipv6()) || other.addresses.is_empty();
-        let addresses = self.addresses.iter().filter(meets).copied().collect();
+        let addresses = self.addresses.iter().copied().filter(|ip| other.sends_to(*ip)).collect();
         Self { addresses, ..self.clone() }
     }
 }

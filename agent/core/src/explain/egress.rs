@@ -29,9 +29,7 @@ pub(super) fn walk<T: Tables, K: Known>(
     links.push(selected(local, egress));
     let mut remotes: BTreeSet<IpAddr> = to.addresses.iter().map(|ip| ip.to_canonical()).collect();
     if let Some(name) = &to.name {
-        let own = |ip: &IpAddr| from.addresses.iter().any(|own| own.is_ipv6() == ip.is_ipv6());
-        let told = names::told(case, local, name).map(|(ip, _)| ip);
-        remotes.extend(told.filter(|ip| from.addresses.is_empty() || own(ip)));
+        remotes.extend(names::usable(case, local, name).into_iter().filter(|ip| from.sends_to(*ip)));
     }
     let finding = match &to.name {
         _ if local.spared => advice::spared(local),
@@ -137,16 +135,16 @@ fn by_name<T: Tables, K: Known>(
         true => Vec::new(),
         false => rules(case, local, Direction::Egress, remotes, links),
     };
-    let denied = judged.iter().find(|judged| judged.reason().is_some()).or(judged.first());
+    let worst = judged.iter().find(|judged| judged.reason().is_some()).or(judged.first());
     let of = |judged: &Judged| advice::of(case, local, Direction::Egress, judged, Some(name));
     let now = case.tables.grant_now();
     // What it has is good, whatever becomes of the next look-up.
     let live = names::told(case, local, name).any(|(_, expires)| expires > now);
-    if let Some(judged) = denied.filter(|_| live) {
+    if let Some(judged) = worst.filter(|_| live) {
         return of(judged);
     }
-    unreached(case, local, name, (&reach, may_ask, seen), denied.is_some())
-        .unwrap_or_else(|| denied.map_or_else(|| advice::assumed(case, local, name), of))
+    unreached(case, local, name, (&reach, may_ask, seen), worst)
+        .unwrap_or_else(|| worst.map_or_else(|| advice::assumed(case, local, name), of))
 }
 
 /// What keeps the workload from getting an address for the name.
@@ -155,18 +153,25 @@ fn unreached<T: Tables, K: Known>(
     local: &Local<'_>,
     name: &Name,
     (reach, may_ask, seen): (&Reach, bool, Option<LookUp>),
-    has_addresses: bool,
+    worst: Option<&Judged>,
 ) -> Option<Finding> {
-    match reach {
-        Reach::Denied(resolver, judged) => return Some(advice::dns_denied(case, local, *resolver, judged)),
-        Reach::Untrusted(resolver) => return Some(advice::untrusted(local, name.as_str(), *resolver)),
-        Reach::Good(_) | Reach::Unknown => {}
+    if let Reach::Denied(resolver, judged) = reach {
+        return Some(advice::dns_denied(case, local, *resolver, judged));
     }
     if !may_ask {
         return Some(advice::query_refused(local, name));
     }
-    if has_addresses || case.journal.is_none() {
-        return None;
+    // Where every address of the world is open, nobody has to be told one.
+    if let Some(open) = advice::nameless(case, local, name).filter(|_| worst.is_none()) {
+        return Some(open);
+    }
+    let passes = worst.is_some_and(|judged| judged.reason().is_none());
+    match reach {
+        Reach::Untrusted(resolver) if !passes => {
+            return Some(advice::untrusted(local, name.as_str(), *resolver));
+        }
+        _ if worst.is_some() || case.journal.is_none() => return None,
+        _ => {}
     }
     let Some(asked) = seen.and_then(|seen| seen.asked) else {
         return Some(advice::never_asked(local, name));

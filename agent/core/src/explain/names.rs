@@ -212,6 +212,18 @@ pub(super) fn told<'a, T: Tables, K: Known>(
     })
 }
 
+/// The addresses of a name that count: those that hold, or if none does those that did.
+pub(super) fn usable<T: Tables, K: Known>(
+    case: &Case<'_, T, K>,
+    local: &Local<'_>,
+    name: &Name,
+) -> Vec<std::net::IpAddr> {
+    let now = case.tables.grant_now();
+    let (live, over): (Vec<_>, Vec<_>) = told(case, local, name).partition(|(_, expires)| *expires > now);
+    let count = if live.is_empty() { over } else { live };
+    count.into_iter().map(|(ip, _)| ip).collect()
+}
+
 /// The class of a name; 0: no policy speaks of it.
 pub(super) fn class_of<T: Tables, K: Known>(case: &Case<'_, T, K>, name: &Name) -> ClassId {
     case.state.class(name)

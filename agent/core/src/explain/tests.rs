@@ -258,6 +258,60 @@ fn deny_rules_audit_places_and_no_policy() {
 }
 
 #[test]
+fn an_address_that_has_expired_beside_one_that_holds_decides_nothing() {
+    let policy = names_policy(ALLOWED, ALLOWED);
+    let told = [("a.example", "198.51.100.1", 700), ("a.example", "198.51.100.2", 2000)];
+    let desk = Desk::with(&policy, ENDPOINT_QUERY_FILTER, &told).asked("a.example", RESOLVER, Some((0, 1)));
+    let said = check(&desk, "a.example", Cause::RuleAllows, None, &[]);
+    assert!(said.sentence.contains("198.51.100.2"), "{said:#?}");
+    // By the old address the client still fails.
+    check(&desk, "198.51.100.1", Cause::Expired, Some(DropReason::NameExpired), &["rules"]);
+}
+
+#[test]
+fn where_every_address_is_open_no_name_is_needed() {
+    let open = names_policy(ALLOWED, ALLOWED)
+        + "  - toEntities: [world]\n    toPorts: [{ports: [{port: \"443\"}]}]\n";
+    let desk = Desk::with(&open, 0, &[]);
+    let said = check(&desk, "b.example", Cause::RuleAllows, None, &["query", "answer"]);
+    assert!(said.sentence.contains("spec.egress[2]"), "{said:#?}");
+    let foreign = Desk::with(&open, 0, &[]).asked("b.example", "192.0.2.54", Some((0, 1)));
+    assert_eq!(foreign.explain("b.example").outcome, Outcome::Allowed);
+    // At another port it is.
+    let unresolved = Some(DropReason::NoRule);
+    assert_eq!(Desk::with(&open, 0, &[]).explain("b.example:444").reason.map(|_| ()), unresolved.map(|_| ()));
+}
+
+#[test]
+fn what_the_kernel_has_no_entry_of_is_not_another_name() {
+    let policy = names_policy(ALLOWED, ALLOWED);
+    let lost = |until| {
+        let desk = Desk::with(&policy, ENDPOINT_QUERY_FILTER, &[("a.example", "198.51.100.1", until)]);
+        Desk { grants: BTreeMap::new(), ..desk }.asked("a.example", RESOLVER, Some((0, 1)))
+    };
+    let unresolved = Some(DropReason::NameUnresolved);
+    check(&lost(940), "198.51.100.1", Cause::Expired, unresolved, &["rules"]);
+    check(&lost(2000), "198.51.100.1", Cause::MapFull, unresolved, &["rules"]);
+    check(&lost(2000), "a.example", Cause::MapFull, unresolved, &["rules"]);
+}
+
+#[test]
+fn a_deny_rule_that_closes_dns_is_named() {
+    let deny = names_policy(ALLOWED, ALLOWED) + "  egressDeny:\n  - toCIDR: [192.0.2.53/32]\n";
+    let said = Desk::new(&deny).explain("a.example");
+    assert_eq!((said.cause, said.reason), (Cause::DenyRule, Some(DropReason::DenyRule)), "{said:#?}");
+    assert!(said.sentence.contains("spec.egressDeny[0]") && said.sentence.contains("resolver"), "{said:#?}");
+}
+
+#[test]
+fn what_no_policy_judges_passes() {
+    let desk = Desk::new(&names_policy(ALLOWED, ALLOWED));
+    check(&desk, "127.0.0.1:80", Cause::Exempt, None, &[]);
+    check(&desk, "[fe80::1]:135/icmpv6", Cause::Exempt, None, &[]);
+    check(&desk, "[fe80::1]:128/icmpv6", Cause::NoRule, Some(DropReason::NoRule), &["rules"]);
+}
+
+#[test]
 fn labels_that_were_others_when_it_passed() {
     let policy = names_policy(ALLOWED, ALLOWED);
     let passed = |labels: &[&str]| {
