@@ -16,7 +16,7 @@ use crate::{
     identity::Profile,
     labels::Labels,
     names::{Kind, Name, Pattern},
-    policy::{Diagnostic, Peers, Policies, Policy, Rule, Severity, Standing, Tier},
+    policy::{Diagnostic, Peers, Policies, Policy, Rule, Severity, Standing, Subject, Tier},
 };
 
 /// Live pods by their labels.
@@ -52,6 +52,7 @@ impl Cluster {
         for policy in self.policies.values().flatten() {
             out.extend(only_host_network(policy, &pods));
             out.extend(shallow_patterns(policy));
+            out.extend(about_nodes(policy));
             out.extend(self.missing_objects(policy));
         }
         out.extend(equal_priorities(&policies));
@@ -111,6 +112,13 @@ fn equal_priorities(policies: &[&Policy]) -> Vec<Diagnostic> {
         }
     }
     out
+}
+
+/// A policy for nodes: nothing holds what runs on them outside of pods.
+fn about_nodes(policy: &Policy) -> Option<Diagnostic> {
+    let nodes = matches!(policy.subject(), Subject::Nodes(_));
+    let message = "is about nodes, which nothing holds to policies yet: it enforces nothing";
+    nodes.then(|| warning(policy, "", message.to_owned()))
 }
 
 /// Selectors, of the subject and of peers, that match pods and only such as have no address of their own.

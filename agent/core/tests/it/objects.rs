@@ -88,7 +88,7 @@ fn full(object: &str) -> (String, String) {
     let (namespace, name) = name.split_once('/').unwrap_or(("default", name));
     let api = match kind {
         "EndpointSlice" => "discovery.k8s.io/v1",
-        "CiliumNetworkPolicy" | "CiliumCIDRGroup" => "cilium.io/v2",
+        "CiliumNetworkPolicy" | "CiliumClusterwideNetworkPolicy" | "CiliumCIDRGroup" => "cilium.io/v2",
         "ClusterNetworkPolicy" => "policy.networking.k8s.io/v1alpha2",
         "NetworkPolicy" => "networking.k8s.io/v1",
         _ => "v1",

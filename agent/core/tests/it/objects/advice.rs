@@ -209,3 +209,11 @@ fn k_a09_only_host_network_of_a_cluster_network_policy() {
         "{found:?}"
     );
 }
+
+#[test]
+fn policies_for_nodes_are_told_to_enforce_nothing() {
+    let object =
+        "CiliumClusterwideNetworkPolicy nodes: {spec: {nodeSelector: {}, egress: [{toEntities: [world]}]}}";
+    let want = "warning: CiliumClusterwideNetworkPolicy/nodes: is about nodes, which nothing holds to policies yet: it enforces nothing";
+    assert_eq!(advice(&[object]), [want]);
+}
