@@ -14,13 +14,13 @@ use aya_ebpf::{
 };
 use egret_common::{
     grant, ids,
-    maps::{Endpoint, FlowKey, FlowValue, GrantKey, Grants, RuleChunk, RuleKey},
+    maps::{Endpoint, FlowEntry, FlowKey, FlowValue, GrantKey, Grants, RuleChunk, RuleKey},
     net::Addr,
 };
 
 /// As `FLOWS` in `maps.rs`.
 #[btf_map]
-static FLOWS: LruHashMap<FlowKey, FlowValue, 131072> = LruHashMap::new();
+static FLOWS: LruHashMap<FlowKey, FlowEntry, 131072> = LruHashMap::new();
 /// As there.
 #[btf_map]
 static ENDPOINT_BY_CGROUP: HashMap<u64, u32, 4096> = HashMap::new();
@@ -164,7 +164,8 @@ fn new(hook: Hook, skb: *mut __sk_buff) -> i32 {
     let last_seen = unsafe { bpf_jiffies64() };
     let (class, state) = (grant::class(slot), known as u8);
     let value = FlowValue { last_seen, set: chunk.count, class, state, ..FlowValue::default() };
-    if FLOWS.insert(key, value, 0).is_ok() { PASS } else { DROP }
+    let entry = FlowEntry { value, ..FlowEntry::default() };
+    if FLOWS.insert(key, entry, 0).is_ok() { PASS } else { DROP }
 }
 
 #[inline(always)]
@@ -174,8 +175,8 @@ fn established(hook: Hook, skb: *mut __sk_buff, forward: bool) -> i32 {
     let now = unsafe { bpf_jiffies64() };
     // SAFETY: a map value.
     unsafe {
-        if (*flow).last_seen != now {
-            (*flow).last_seen = now;
+        if (*flow).value.last_seen != now {
+            (*flow).value.last_seen = now;
         }
     }
     PASS
