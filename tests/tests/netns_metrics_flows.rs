@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use egret::observe::proto::flow::layer7::Record;
 use egret::observe::proto::flow::{Endpoint, EventTypeFilter, Flow, FlowFilter, Verdict, Workload};
-use egret_tests::cluster::{API_POD, Cluster, names_of_web};
+use egret_tests::cluster::{API_POD, Cluster, DNS_VIP, names_of_web};
+use egret_tests::dnsd::raw::{self, rtype};
 use egret_tests::hubble::Hubble;
 use egret_tests::probe::{Session, UdpMode};
 use egret_tests::scrape::{Page, Scraper};
@@ -252,6 +253,9 @@ fn hubbles_metrics_say_what_flows_say() {
     let mut web = scene.session("web");
     web.resolve("vendor.example").first();
     web.resolve("evil.example").failed();
+    // What a pod asks for is a label's value: it must not end there, nor begin another line.
+    let name = "a\"} 7\n# EOF\nb\\.example";
+    web.dns(&format!("{DNS_VIP}:53"), false, &[raw::query(7, name, rtype::A)], 1);
     web.tcp("192.0.2.10:80").allowed();
     web.tcp("192.0.2.10:443").denied();
     web.datagrams(UdpMode::SendMmsg, &["192.0.2.77:9", "192.0.2.77:10"], false, b"x");
@@ -309,6 +313,10 @@ fn expect_counts(page: &Page, flows: &[Flow]) {
     );
     check("dns_queries", &[("query", "vendor.example.")], &|f| {
         is_dns(f, false) && f.summary.contains(" vendor.example. ")
+    });
+    // As DNS writes it: other bytes by their numbers, a backslash twice.
+    check("dns_queries", &[("query", r#"a"}\0327\010#\032eof\010b\\.example."#)], &|f| {
+        is_dns(f, false) && f.summary.contains("\"}")
     });
     check("dns_queries", &[("rcode", "Policy denied")], &|f| {
         is_dns(f, false) && verdict(f, Verdict::Dropped)
