@@ -8,6 +8,7 @@ use egret::observe::proto::flow::layer7::Record;
 use egret::observe::proto::flow::{Endpoint, EventTypeFilter, Flow, FlowFilter, Verdict, Workload};
 use egret_tests::cluster::{API_POD, Cluster, DNS_VIP, names_of_web};
 use egret_tests::dnsd::raw::{self, rtype};
+use egret_tests::dnsd::{Dnsd, Zone};
 use egret_tests::hubble::Hubble;
 use egret_tests::probe::{Session, UdpMode};
 use egret_tests::scrape::{Page, Scraper};
@@ -90,6 +91,43 @@ fn an_answer_tells_how_long_it_took() {
     assert!(count >= 1.0 && count as usize <= answers.len(), "{count}, {answers:?}");
     assert!(sum >= count * PAUSE.as_secs_f64(), "{sum}");
     assert_eq!(page.value("egret_dns_latency_seconds_bucket", &[("le", "0.1")]), 0.0);
+}
+
+/// A resolver of somebody else's, which one policy lets be asked.
+const FOREIGN: &str = "192.0.2.53:53";
+const ASKS_FOREIGN: &str = "\
+apiVersion: cilium.io/v2
+kind: CiliumNetworkPolicy
+metadata: {name: foreign, namespace: shop}
+spec:
+  endpointSelector: {matchLabels: {app: job}}
+  egress:
+  - toCIDR: [192.0.2.53/32]
+    toPorts: [{ports: [{port: \"53\", protocol: ANY}], rules: {dns: [{matchPattern: \"*\"}]}}]
+  - toFQDNs: [{matchName: vendor.example}]
+";
+
+#[test]
+fn a_resolver_that_one_policy_adds_is_no_part_of_the_latency() {
+    const PAUSE: Duration = Duration::from_millis(150);
+    let foreign = Zone::new();
+    foreign.add("vendor.example", 60, &["192.0.2.10"]).delay(PAUSE);
+    let Some(mut scene) = Scene::new(&[], |cluster| cluster.agent.put("foreign.yaml", ASKS_FOREIGN)) else {
+        return;
+    };
+    let listen = FOREIGN.parse().expect("an address");
+    let _resolver = Dnsd::start(scene.cluster.world.ns("w"), &[listen], foreign.handler());
+    let mut job = scene.session("job");
+    let (answers, errno) = job.dns(FOREIGN, false, &[raw::query(7, "vendor.example", rtype::A)], 1);
+    assert_eq!((answers.len(), errno), (1, 0));
+    // It is believed as far as the policy says, and its answer says how late it was.
+    job.tcp("192.0.2.10:80").allowed();
+    let answer = FlowFilter { reply: vec![true], protocol: vec!["dns".into()], ..FlowFilter::default() };
+    let flow = scene.hubble.expect(answer);
+    assert!(flow.l7.as_ref().is_some_and(|l7| l7.latency_ns >= PAUSE.as_nanos() as u64), "{flow:#?}");
+    scene.session("web").resolve("vendor.example").first();
+    let page = scene.page(|page| page.value("egret_dns_latency_seconds_count", &[]) >= 1.0);
+    assert!(page.value("egret_dns_latency_seconds_sum", &[]) < PAUSE.as_secs_f64(), "{:#?}", page.series);
 }
 
 /// `Kind/name`, as clients write it.
