@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use egret::observe::proto::flow::layer7::Record;
 use egret::observe::proto::flow::{Endpoint, EventTypeFilter, Flow, FlowFilter, Verdict, Workload};
-use egret_tests::cluster::{API_POD, Cluster, names_of_web};
+use egret_tests::cluster::{API_POD, Cluster, DNS_VIP, names_of_web};
+use egret_tests::dnsd::raw::{self, rtype};
+use egret_tests::dnsd::{Dnsd, Zone};
 use egret_tests::hubble::Hubble;
 use egret_tests::probe::{Session, UdpMode};
 use egret_tests::scrape::{Page, Scraper};
@@ -89,6 +91,43 @@ fn an_answer_tells_how_long_it_took() {
     assert!(count >= 1.0 && count as usize <= answers.len(), "{count}, {answers:?}");
     assert!(sum >= count * PAUSE.as_secs_f64(), "{sum}");
     assert_eq!(page.value("egret_dns_latency_seconds_bucket", &[("le", "0.1")]), 0.0);
+}
+
+/// A resolver of somebody else's, which one policy lets be asked.
+const FOREIGN: &str = "192.0.2.53:53";
+const ASKS_FOREIGN: &str = "\
+apiVersion: cilium.io/v2
+kind: CiliumNetworkPolicy
+metadata: {name: foreign, namespace: shop}
+spec:
+  endpointSelector: {matchLabels: {app: job}}
+  egress:
+  - toCIDR: [192.0.2.53/32]
+    toPorts: [{ports: [{port: \"53\", protocol: ANY}], rules: {dns: [{matchPattern: \"*\"}]}}]
+  - toFQDNs: [{matchName: vendor.example}]
+";
+
+#[test]
+fn a_resolver_that_one_policy_adds_is_no_part_of_the_latency() {
+    const PAUSE: Duration = Duration::from_millis(150);
+    let foreign = Zone::new();
+    foreign.add("vendor.example", 60, &["192.0.2.10"]).delay(PAUSE);
+    let Some(mut scene) = Scene::new(&[], |cluster| cluster.agent.put("foreign.yaml", ASKS_FOREIGN)) else {
+        return;
+    };
+    let listen = FOREIGN.parse().expect("an address");
+    let _resolver = Dnsd::start(scene.cluster.world.ns("w"), &[listen], foreign.handler());
+    let mut job = scene.session("job");
+    let (answers, errno) = job.dns(FOREIGN, false, &[raw::query(7, "vendor.example", rtype::A)], 1);
+    assert_eq!((answers.len(), errno), (1, 0));
+    // It is believed as far as the policy says, and its answer says how late it was.
+    job.tcp("192.0.2.10:80").allowed();
+    let answer = FlowFilter { reply: vec![true], protocol: vec!["dns".into()], ..FlowFilter::default() };
+    let flow = scene.hubble.expect(answer);
+    assert!(flow.l7.as_ref().is_some_and(|l7| l7.latency_ns >= PAUSE.as_nanos() as u64), "{flow:#?}");
+    scene.session("web").resolve("vendor.example").first();
+    let page = scene.page(|page| page.value("egret_dns_latency_seconds_count", &[]) >= 1.0);
+    assert!(page.value("egret_dns_latency_seconds_sum", &[]) < PAUSE.as_secs_f64(), "{:#?}", page.series);
 }
 
 /// `Kind/name`, as clients write it.
@@ -252,6 +291,9 @@ fn hubbles_metrics_say_what_flows_say() {
     let mut web = scene.session("web");
     web.resolve("vendor.example").first();
     web.resolve("evil.example").failed();
+    // What a pod asks for is a label's value: it must not end there, nor begin another line.
+    let name = "a\"} 7\n# EOF\nb\\.example";
+    web.dns(&format!("{DNS_VIP}:53"), false, &[raw::query(7, name, rtype::A)], 1);
     web.tcp("192.0.2.10:80").allowed();
     web.tcp("192.0.2.10:443").denied();
     web.datagrams(UdpMode::SendMmsg, &["192.0.2.77:9", "192.0.2.77:10"], false, b"x");
@@ -309,6 +351,10 @@ fn expect_counts(page: &Page, flows: &[Flow]) {
     );
     check("dns_queries", &[("query", "vendor.example.")], &|f| {
         is_dns(f, false) && f.summary.contains(" vendor.example. ")
+    });
+    // As DNS writes it: other bytes by their numbers, a backslash twice.
+    check("dns_queries", &[("query", r#"a"}\0327\010#\032eof\010b\\.example."#)], &|f| {
+        is_dns(f, false) && f.summary.contains("\"}")
     });
     check("dns_queries", &[("rcode", "Policy denied")], &|f| {
         is_dns(f, false) && verdict(f, Verdict::Dropped)

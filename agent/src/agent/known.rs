@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use egret_common::event::{DnsEvent, FlowEvent};
 use egret_common::ids::{ClassId, EndpointId, identity};
-use egret_common::maps::ENDPOINT_AUDIT;
-use egret_common::net::Direction;
+use egret_common::maps::{ENDPOINT_AUDIT, ResolverKey};
+use egret_common::net::{Addr, Direction};
 use egret_core::flow::{Interface, Passed, PolicyRef, Side};
 use egret_core::labels::Labels;
 use egret_core::policy::{Origin, Rule};
@@ -171,6 +171,11 @@ impl Known for Now<'_> {
             Direction::Ingress => policy.isolates().ingress,
         };
         entry.pod.policies.each().filter(isolates).map(|policy| self.policy(policy.origin())).collect()
+    }
+
+    fn trusts(&self, addr: Addr, port: u16) -> bool {
+        let resolver = ResolverKey { addr, port: port.into() };
+        self.learner.state().desired().resolvers.contains(&resolver)
     }
 
     fn patterns(&self, class: ClassId) -> Vec<String> {

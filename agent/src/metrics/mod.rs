@@ -7,7 +7,8 @@
 //!  flows ──counted by observe::Meters, locked──┘
 //! ```
 //! Owns the names of the metrics and what they mean. Must not know: pods, addresses. Every label has a fixed set of values,
-//! policies' names excepted, which are bounded where they are counted ([`Verdicts`]). Nothing here is waited for by the loop, and a scrape makes
+//! but for policies' names and Hubble's metrics, which are bounded where they are counted ([`Verdicts`], [`Meters`]) and
+//! escaped where they are written (`series`). Nothing here is waited for by the loop, and a scrape makes
 //! it do nothing: what it knows is published whether anybody asks or not, and what the kernel counts is read here, with
 //! handles of its own, at most once a second.
 

@@ -57,7 +57,7 @@ impl Collector for Page {
         series.counter("unexported_flows", help, snapshot.unexported)?;
         dns(&mut series, &snapshot.dns)?;
         let help = "From a look-up to its answer, as both passed the workload's interface; of a look-up that was sent \
-                    again, from the last time";
+                    again, from the last time; of resolvers whose answers are learned whoever asks";
         series.durations("dns_latency", help, &snapshot.dns_latency)?;
         verdicts(&mut series, &snapshot.verdicts)
     }

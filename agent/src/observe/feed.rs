@@ -97,7 +97,8 @@ impl Feeder {
         let common = self.common();
         for (event, message) in messages {
             let Some(mut flow) = dns::flow(event, message, known, &common) else { continue };
-            self.queries.pair(event, message, &mut flow);
+            let trusted = known.trusts(event.remote, event.remote_port);
+            self.queries.pair(event, message, trusted, &mut flow);
             self.flow(flow);
         }
     }
@@ -107,7 +108,7 @@ impl Feeder {
         self.store.newest(wanted)
     }
 
-    /// How long answers to DNS queries took.
+    /// How long answers of trusted resolvers took.
     #[must_use]
     pub fn latency(&self) -> Histogram {
         self.queries.latency()

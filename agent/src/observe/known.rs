@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use egret_common::ids::{ClassId, EndpointId};
-use egret_common::net::Direction;
+use egret_common::net::{Addr, Direction};
 use egret_core::flow::{Interface, PolicyRef, Side};
 use egret_core::policy::Rule;
 
@@ -32,6 +32,8 @@ pub trait Known {
     fn rule(&self, cookie: u32) -> Option<(PolicyRef, &Rule)>;
     /// The policies by which this direction of the endpoint is denied unless something allows it.
     fn isolating(&self, id: EndpointId, direction: Direction) -> Vec<PolicyRef>;
+    /// Whether answers of this resolver are learned whoever asks: no rule with `rules.dns` has made it one.
+    fn trusts(&self, resolver: Addr, port: u16) -> bool;
     /// The patterns behind a name class.
     fn patterns(&self, class: ClassId) -> Vec<String>;
 }

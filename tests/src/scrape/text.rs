@@ -187,17 +187,33 @@ fn labels(mut rest: &str) -> Checked<(BTreeMap<String, String>, &str)> {
     let (mut labels, mut names) = (BTreeMap::new(), BTreeSet::new());
     loop {
         let Some((name, value)) = rest.split_once("=\"") else { return no("no label") };
-        let Some(end) = value.find('"') else { return no("a label without an end") };
-        let (value, behind) = value.split_at(end);
-        // Values here are names, or nothing: nothing in them needs an escape.
-        if !is_name(name) || name.contains(':') || value.contains('\\') || !names.insert(name) {
+        let Some((value, behind)) = unescaped(value) else {
+            return no("a label without an end, or an escape that is none");
+        };
+        if !is_name(name) || name.contains(':') || !names.insert(name) {
             return no("a bad label");
         }
-        labels.insert(name.to_owned(), value.to_owned());
-        match behind[1..].split_at_checked(1) {
+        labels.insert(name.to_owned(), value);
+        match behind.split_at_checked(1) {
             Some((",", behind)) => rest = behind,
             Some(("}", behind)) => return Ok((labels, behind)),
             _ => return no("no end of labels"),
+        }
+    }
+}
+
+/// A value up to its quotation mark, as it is meant, and what is behind that.
+fn unescaped(text: &str) -> Option<(String, &str)> {
+    let (mut value, mut chars) = (String::new(), text.chars());
+    loop {
+        match chars.next()? {
+            '"' => return Some((value, chars.as_str())),
+            '\\' => value.push(match chars.next()? {
+                'n' => '\n',
+                c @ ('\\' | '"') => c,
+                _ => return None,
+            }),
+            c => value.push(c),
         }
     }
 }
@@ -221,6 +237,7 @@ mod tests {
 a_total{x=\"1\",y=\"2\"} 3
 a_total{x=\"2\",y=\"2\"} 0
 a_total{x=\"3\",y=\"\"} 0
+a_total{x=\"4\",y=\"\\\"} 9\\n\\\\\"} 0
 # HELP b_seconds Means b.
 # TYPE b_seconds histogram
 # UNIT b_seconds seconds
@@ -237,8 +254,9 @@ c -1.5
     #[test]
     fn a_right_page_is_read_whole() {
         let page = Page::parse(GOOD).expect("right");
-        assert_eq!((page.families.len(), page.series.len()), (3, 8));
+        assert_eq!((page.families.len(), page.series.len()), (3, 9));
         assert_eq!(page.value("a_total", &[("y", "2"), ("x", "1")]), 3.0);
+        assert_eq!(page.value("a_total", &[("x", "4"), ("y", "\"} 9\n\\")]), 0.0);
         assert_eq!(page.value("c", &[]), -1.5);
         let rising: BTreeSet<&str> = page.counters().map(|((name, _), _)| name.as_str()).collect();
         assert_eq!(rising, ["a_total", "b_seconds_bucket", "b_seconds_count", "b_seconds_sum"].into());
@@ -254,6 +272,8 @@ c -1.5
             ("x=\"1\",", "x=\"1\",x=\"2\","),
             ("x=\"1\",", "x=\"1\""),
             ("x=\"1\",", "x=\"\\1\","),
+            ("x=\"1\",", "x=\"1\\\","),
+            ("x=\"1\",", "x=\"1\"2\","),
             ("x=\"1\",", "0x=\"1\","),
             ("y=\"2\"} 3", "y=\"2\"} -3"),
             ("y=\"2\"} 3", "y=\"2\"} NaN"),

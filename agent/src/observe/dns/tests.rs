@@ -6,6 +6,7 @@ use super::*;
 use crate::learn::fixture::{answer as answer_message, event, query as query_message};
 use crate::observe::join::tests::Nobody;
 use crate::observe::known::Local;
+use egret_common::net::Addr;
 use egret_core::flow::{PolicyRef, Side};
 use egret_core::policy::Rule;
 
@@ -27,6 +28,9 @@ impl Known for Audit {
     }
     fn isolating(&self, _: u32, _: Direction) -> Vec<PolicyRef> {
         Vec::new()
+    }
+    fn trusts(&self, _: Addr, _: u16) -> bool {
+        false
     }
     fn patterns(&self, _: u32) -> Vec<String> {
         Vec::new()

@@ -28,6 +28,9 @@ impl Known for Nobody {
     fn isolating(&self, _: EndpointId, _: Direction) -> Vec<PolicyRef> {
         Vec::new()
     }
+    fn trusts(&self, _: Addr, _: u16) -> bool {
+        false
+    }
     fn patterns(&self, _: ClassId) -> Vec<String> {
         Vec::new()
     }
@@ -84,6 +87,9 @@ impl Known for World {
     }
     fn isolating(&self, _: EndpointId, direction: Direction) -> Vec<PolicyRef> {
         (direction == Direction::Egress).then(policy).into_iter().collect()
+    }
+    fn trusts(&self, _: Addr, _: u16) -> bool {
+        false
     }
     fn patterns(&self, _: ClassId) -> Vec<String> {
         vec!["*.example".into()]
