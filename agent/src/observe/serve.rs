@@ -22,7 +22,7 @@ use tonic::transport::server::Router;
 use tonic_health::ServingStatus;
 
 use super::events::{AgentEvent, Dated, Events};
-use super::export::{Export, ExportOptions, Exporter};
+use super::export::{Export, ExportOptions};
 use super::feed::Feeder;
 use super::meters::Meters;
 use super::now;
@@ -195,7 +195,9 @@ impl Work {
             // What was fed by then is exported as well.
             let _ = timeout(END, filling).await;
         }
-        exporter.iter_mut().for_each(Exporter::finish);
+        if let Some(exporter) = &mut exporter {
+            exporter.finish().await;
+        }
         ended
     }
 }
