@@ -30,7 +30,7 @@ use super::observer::{From, FromRing};
 use super::peer::OneNode;
 use super::proto::observer::observer_server::ObserverServer;
 use super::proto::peer::peer_server::PeerServer;
-use super::seat::Seated;
+use super::seat::{Seated, Turns};
 use super::store::Store;
 use super::tcp::{ServerFiles, Tcp};
 use crate::api::socket;
@@ -228,7 +228,7 @@ fn of_root(listener: tokio::net::UnixListener) -> impl Stream<Item = io::Result<
             let place = places.clone().acquire_owned().await.ok()?;
             match listener.accept().await {
                 Ok((stream, _)) if socket::is_root(&stream) => {
-                    return Some((Ok(Seated::new(stream, place)), (listener, places)));
+                    return Some((Ok(Seated::new(stream, place, Turns::CLEAR)), (listener, places)));
                 }
                 Ok(_) => {}
                 // No descriptor is left: one comes free when a client goes.
