@@ -47,6 +47,10 @@ const HEALTH: &str = "hubble.server.Observer";
 const CLIENTS: usize = 64;
 /// Questions of one connection at a time.
 const STREAMS: u32 = 64;
+/// Those of each socket who read flows at a time: each has filters, and a few entries.
+const READERS: usize = 128;
+/// Bytes of a question at most; 64 filters with 64 names are a quarter of that.
+const QUESTION: usize = 64 * 1024;
 /// How long a connection may be silent before it is asked whether it is still there.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 /// How long connections may take to end.
@@ -211,14 +215,15 @@ pub(super) async fn services(
 ) -> Router {
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_service_status(HEALTH, ServingStatus::Serving).await;
-    let observer = FromRing { from: from.clone(), address: address.clone(), tls };
+    let readers = Arc::new(Semaphore::new(READERS));
+    let observer = FromRing { from: from.clone(), address: address.clone(), tls, readers };
     let peer = OneNode { node: from.node.clone(), address, tls };
     server
         .http2_keepalive_interval(Some(KEEPALIVE))
         .max_concurrent_streams(Some(STREAMS))
-        .add_service(health)
-        .add_service(ObserverServer::new(observer))
-        .add_service(PeerServer::new(peer))
+        .add_service(health.max_decoding_message_size(QUESTION))
+        .add_service(ObserverServer::new(observer).max_decoding_message_size(QUESTION))
+        .add_service(PeerServer::new(peer).max_decoding_message_size(QUESTION))
 }
 
 /// Connections of root.
