@@ -322,6 +322,13 @@ fn errors(hubble: &Hubble) {
         error(bad(FlowFilter { protocol: strings(&["quic"]), ..Default::default() })).0,
         Code::Unknown
     );
+    let many = GetFlowsRequest { whitelist: vec![FlowFilter::default(); 65], ..Default::default() };
+    assert_eq!(error(many).0, Code::Unknown);
+    let large = FlowFilter { dns_query: vec![r"(\w{9}){9}".into(); 250], ..Default::default() };
+    let (code, text) = error(bad(large));
+    assert!(code == Code::Unknown && text.contains("dns_query") && text.contains("too large"), "{text}");
+    let huge = FlowFilter { uuid: vec!["x".repeat(1 << 16)], ..Default::default() };
+    assert_eq!(error(bad(huge)).0, Code::OutOfRange);
     let mask = Some(FieldMask { paths: strings(&["nothing"]) });
     assert_eq!(error(GetFlowsRequest { field_mask: mask, ..Default::default() }).0, Code::InvalidArgument);
 }
@@ -438,6 +445,13 @@ fn connections_have_a_limit_and_places_come_free() {
     assert_eq!(hubble.health("").ok(), Some(1), "those that are there are served");
     held.pop();
     assert!(speaks(&mut late, Duration::from_secs(10)), "a place came free");
+    // Who says nothing keeps no place.
+    drop(held);
+    let silent: Vec<UnixStream> = (0..62).map(|_| UnixStream::connect(&socket).expect("room")).collect();
+    let mut after = connect();
+    assert!(!speaks(&mut after, Duration::from_secs(1)), "they have the places");
+    assert!(speaks(&mut after, wait::patient(Duration::from_secs(20))), "their places came free");
+    drop(silent);
 }
 
 #[test]

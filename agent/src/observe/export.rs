@@ -14,12 +14,13 @@ mod write;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{self as done, RecvTimeoutError};
+use std::sync::mpsc as done;
 use std::thread;
 use std::time::Duration;
 
 use egret_core::flow::{Entry, FilterError, Filters, Query};
 use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
 
 use super::mask::Mask;
 use super::proto::flow::FlowFilter;
@@ -32,7 +33,7 @@ use write::Writer;
 const BATCH: usize = 64 * 1024;
 /// Batches that wait for the disk.
 const QUEUE: usize = 16;
-/// How long the disk may take for what is left at the end.
+/// How long the disk may take for what is left at the end, to take it and to have it.
 const END: Duration = Duration::from_secs(1);
 
 /// Where to, and what.
@@ -119,7 +120,8 @@ impl Export {
         // They were checked when the options were read.
         let (filters, mask) = (self.options.filters().ok()?, self.options.mask().ok()?);
         let reading = store.read(Query { follow: true, ..Query::default() }, filters).ok()?;
-        Some(Exporter { reading, lines, node: node.to_owned(), mask, drained: true })
+        let condition = self.condition.clone();
+        Some(Exporter { reading, lines, node: node.to_owned(), mask, condition, drained: true })
     }
 }
 
@@ -127,9 +129,8 @@ impl Drop for Export {
     fn drop(&mut self) {
         drop(self.lines.take());
         // A disk that hangs must not keep the agent.
-        if self.ended.recv_timeout(END) == Err(RecvTimeoutError::Timeout) {
-            crate::tell::line("warning: the last flows were not exported: the disk takes too long");
-        }
+        let _ = self.ended.recv_timeout(END);
+        self.condition.give_up();
     }
 }
 
@@ -140,6 +141,7 @@ pub(super) struct Exporter {
     lines: mpsc::Sender<Batch>,
     node: String,
     mask: Option<Mask>,
+    condition: Arc<Condition>,
     /// The ring has nothing more for it.
     drained: bool,
 }
@@ -156,18 +158,30 @@ impl Exporter {
         }
     }
 
-    /// What is left and fits.
-    pub(super) fn finish(&mut self) {
+    /// What is left, as far as the disk takes it in time. The rest is counted as lost.
+    pub(super) async fn finish(&mut self) {
         self.drained = false;
         let lines = self.lines.clone();
+        let end = Instant::now() + END;
         while !self.drained
-            && let Ok(room) = lines.try_reserve()
+            && let Ok(Ok(room)) = timeout_at(end, lines.reserve()).await
         {
             room.send(self.batch());
         }
+        let left = std::iter::from_fn(|| self.reading.ready()).map(|entry| match entry {
+            Entry::Flow(_) => 1,
+            Entry::Lost(lost) => lost.count,
+        });
+        self.condition.owe(left.fold(0, u64::saturating_add));
     }
 
     fn batch(&mut self) -> Batch {
+        let batch = self.lines_of_some();
+        self.condition.owe(batch.lines);
+        batch
+    }
+
+    fn lines_of_some(&mut self) -> Batch {
         let mut batch = Batch::default();
         while batch.text.len() < BATCH {
             let Some(entry) = self.reading.ready() else {

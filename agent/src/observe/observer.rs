@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use egret_core::flow::CLUSTER;
 use futures_util::stream::{self, Stream, StreamExt};
+use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
 use super::events::Events;
@@ -36,6 +37,8 @@ pub(super) struct FromRing {
     pub(super) address: String,
     /// It is encrypted there.
     pub(super) tls: bool,
+    /// Places for those who read flows.
+    pub(super) readers: Arc<Semaphore>,
 }
 
 /// Answers that come one by one.
@@ -51,6 +54,8 @@ impl Observer for FromRing {
         &self,
         request: Request<GetFlowsRequest>,
     ) -> Result<Response<Self::GetFlowsStream>, Status> {
+        let place = self.readers.clone().try_acquire_owned();
+        let place = place.map_err(|_| Status::resource_exhausted("too many read flows already"))?;
         let request = request.into_inner();
         // With this code a client prints the text alone.
         let filters = request::filters(&request).map_err(|error| Status::unknown(error.to_string()))?;
@@ -59,10 +64,11 @@ impl Observer for FromRing {
         let reading = self.from.store.read(request::query(&request), filters);
         let reading = reading.map_err(|error| Status::invalid_argument(error.to_string()))?;
         let node = self.from.node.clone();
-        let answers = stream::unfold((reading, node, mask), |(mut reading, node, mask)| async move {
+        let state = (reading, node, mask, place);
+        let answers = stream::unfold(state, |(mut reading, node, mask, place)| async move {
             let entry = reading.next().await?;
             let answer = message::response(&entry, &node, mask.as_ref());
-            Some((Ok(answer), (reading, node, mask)))
+            Some((Ok(answer), (reading, node, mask, place)))
         });
         Ok(Response::new(Box::pin(answers)))
     }

@@ -38,8 +38,10 @@ pub(crate) fn filters(request: &GetFlowsRequest) -> Result<Filters, FilterError>
 
 /// The same of two lists.
 pub(crate) fn lists(white: &[wire::FlowFilter], black: &[wire::FlowFilter]) -> Result<Filters, FilterError> {
-    let read = |list: &[wire::FlowFilter]| list.iter().map(filter).collect::<Vec<_>>();
-    Filters::new(&read(white), &read(black))
+    // One more than there may be is refused; none is copied for that.
+    let some =
+        |list: &[wire::FlowFilter]| list.iter().take(Filters::MOST + 1).map(filter).collect::<Vec<_>>();
+    Filters::new(&some(white), &some(black))
 }
 
 /// Which fields of them; clients before 1.19 ask elsewhere.

@@ -22,7 +22,7 @@ use tonic::transport::server::Router;
 use tonic_health::ServingStatus;
 
 use super::events::{AgentEvent, Dated, Events};
-use super::export::{Export, ExportOptions, Exporter};
+use super::export::{Export, ExportOptions};
 use super::feed::Feeder;
 use super::meters::Meters;
 use super::now;
@@ -30,7 +30,7 @@ use super::observer::{From, FromRing};
 use super::peer::OneNode;
 use super::proto::observer::observer_server::ObserverServer;
 use super::proto::peer::peer_server::PeerServer;
-use super::seat::Seated;
+use super::seat::{Seated, Turns};
 use super::store::Store;
 use super::tcp::{ServerFiles, Tcp};
 use crate::api::socket;
@@ -47,6 +47,10 @@ const HEALTH: &str = "hubble.server.Observer";
 const CLIENTS: usize = 64;
 /// Questions of one connection at a time.
 const STREAMS: u32 = 64;
+/// Those of each socket who read flows at a time: each has filters, and a few entries.
+const READERS: usize = 128;
+/// Bytes of a question at most; 64 filters with 64 names are a quarter of that.
+const QUESTION: usize = 64 * 1024;
 /// How long a connection may be silent before it is asked whether it is still there.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 /// How long connections may take to end.
@@ -195,7 +199,9 @@ impl Work {
             // What was fed by then is exported as well.
             let _ = timeout(END, filling).await;
         }
-        exporter.iter_mut().for_each(Exporter::finish);
+        if let Some(exporter) = &mut exporter {
+            exporter.finish().await;
+        }
         ended
     }
 }
@@ -209,14 +215,15 @@ pub(super) async fn services(
 ) -> Router {
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_service_status(HEALTH, ServingStatus::Serving).await;
-    let observer = FromRing { from: from.clone(), address: address.clone(), tls };
+    let readers = Arc::new(Semaphore::new(READERS));
+    let observer = FromRing { from: from.clone(), address: address.clone(), tls, readers };
     let peer = OneNode { node: from.node.clone(), address, tls };
     server
         .http2_keepalive_interval(Some(KEEPALIVE))
         .max_concurrent_streams(Some(STREAMS))
-        .add_service(health)
-        .add_service(ObserverServer::new(observer))
-        .add_service(PeerServer::new(peer))
+        .add_service(health.max_decoding_message_size(QUESTION))
+        .add_service(ObserverServer::new(observer).max_decoding_message_size(QUESTION))
+        .add_service(PeerServer::new(peer).max_decoding_message_size(QUESTION))
 }
 
 /// Connections of root.
@@ -226,7 +233,7 @@ fn of_root(listener: tokio::net::UnixListener) -> impl Stream<Item = io::Result<
             let place = places.clone().acquire_owned().await.ok()?;
             match listener.accept().await {
                 Ok((stream, _)) if socket::is_root(&stream) => {
-                    return Some((Ok(Seated::new(stream, place)), (listener, places)));
+                    return Some((Ok(Seated::new(stream, place, Turns::CLEAR)), (listener, places)));
                 }
                 Ok(_) => {}
                 // No descriptor is left: one comes free when a client goes.

@@ -1,15 +1,27 @@
-//! The ring, shared between the queue's end and those who ask. Held for moments only, on one thread.
+//! The ring, shared between the queue's end and those who ask.
+//!
+//! It is held for moments only: who reads takes a few entries, and looks at them without it. The agent's loop never waits
+//! for it.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread;
+use std::time::Duration;
 
 use egret_core::flow::{Entry, Filters, Flow, Next, Query, QueryError, Reader, Ring, Tally};
 use tokio::sync::{mpsc, watch};
+use tokio::task::yield_now;
 
 use super::{Meters, now};
 
 /// Flows that are put into the ring before those who wait are woken.
 const BATCH: usize = 256;
+/// Entries that are looked at together.
+const SLICE: u64 = 256;
+/// How often a loop that must not wait looks whether the ring is free.
+const TRIES: u32 = 20;
+/// And after how long again.
+const AGAIN: Duration = Duration::from_micros(100);
 
 /// Ring and counts.
 #[derive(Debug)]
@@ -80,12 +92,33 @@ impl Store {
         self.lock().tally.namespaces(now())
     }
 
-    /// Flows that are wanted, the newest first. Looks at all of them: for an answer to somebody, not for a loop.
+    /// Flows that are wanted, the newest first. Looks at all of them: for an answer to somebody. While others hold the ring, it
+    /// has none: nobody waits for them.
     pub(super) fn newest(&self, wanted: impl Fn(&Flow) -> bool) -> Vec<Arc<Flow>> {
-        let inner = self.lock();
-        let numbers = (inner.ring.oldest()..inner.ring.end()).rev();
-        let flows = numbers.filter_map(|number| inner.ring.get(number)?.flow());
-        flows.filter(|flow| wanted(flow)).cloned().collect()
+        let (mut found, mut before, mut tries) = (Vec::new(), u64::MAX, TRIES);
+        while let Some(slice) = self.slice(&mut before, &mut tries)
+            && !slice.is_empty()
+        {
+            found.extend(slice.iter().filter_map(Entry::flow).filter(|flow| wanted(flow)).cloned());
+        }
+        found
+    }
+
+    /// Some entries before this number, the newest first; `None`: the ring is not free.
+    fn slice(&self, before: &mut u64, tries: &mut u32) -> Option<Vec<Entry>> {
+        let inner = loop {
+            match self.inner.try_lock() {
+                Ok(inner) => break inner,
+                Err(TryLockError::Poisoned(inner)) => break inner.into_inner(),
+                Err(TryLockError::WouldBlock) => {
+                    *tries = tries.checked_sub(1)?;
+                    thread::sleep(AGAIN);
+                }
+            }
+        };
+        let end = inner.ring.end().min(*before);
+        *before = end.saturating_sub(SLICE).max(inner.ring.oldest());
+        Some((*before..end).rev().filter_map(|number| inner.ring.get(number)).cloned().collect())
     }
 
     pub(super) fn read(self: &Arc<Self>, query: Query, filters: Filters) -> Result<Reading, QueryError> {
@@ -112,22 +145,34 @@ impl Reading {
     /// The next entry, waiting for it if the query follows.
     pub(super) async fn next(&mut self) -> Option<Entry> {
         loop {
-            self.end.mark_unchanged();
-            let next = self.reader.next(&self.store.lock().ring);
-            match next {
+            match self.reader.next() {
                 Next::Entry(entry) => return Some(entry),
                 Next::End => return None,
                 Next::Wait => self.end.changed().await.ok()?,
+                Next::More => {
+                    // Whoever else is served comes in between, whatever the filters take.
+                    yield_now().await;
+                    self.take();
+                }
             }
         }
     }
 
     /// The next entry, if it is there.
     pub(super) fn ready(&mut self) -> Option<Entry> {
-        match self.reader.next(&self.store.lock().ring) {
-            Next::Entry(entry) => Some(entry),
-            Next::End | Next::Wait => None,
+        loop {
+            match self.reader.next() {
+                Next::Entry(entry) => return Some(entry),
+                Next::End | Next::Wait => return None,
+                Next::More => self.take(),
+            }
         }
+    }
+
+    fn take(&mut self) {
+        // What comes after this wakes.
+        self.end.mark_unchanged();
+        self.reader.take(&self.store.lock().ring);
     }
 
     /// Waits until something was put into the ring since [`Reading::ready`] had nothing. False: nothing will be.

@@ -17,7 +17,7 @@ use tonic::transport::server::ServerTlsConfig;
 use tonic::transport::{Certificate, Identity, Server};
 
 use super::observer::From;
-use super::seat::Seated;
+use super::seat::{Seated, Turns};
 use super::serve::{END, Listen, places, services};
 use crate::exit::{self, Refusal};
 use crate::flows::pem;
@@ -128,12 +128,13 @@ impl Tcp {
         let places = places();
         loop {
             let mut server = Server::builder();
+            let turns = if tls.is_some() { Turns::TLS } else { Turns::CLEAR };
             if let Some(tls) = &tls {
                 server = server.tls_config(tls.config.clone()).map_err(io::Error::other)?;
             }
             let services = services(server, from, address.to_string(), tls.is_some()).await;
             tokio::select! {
-                ended = services.serve_with_incoming(clients(listener.clone(), places.clone())) => {
+                ended = services.serve_with_incoming(clients(listener.clone(), places.clone(), turns)) => {
                     return ended.map_err(io::Error::other);
                 }
                 () = changed(&mut tls) => {}
@@ -168,15 +169,16 @@ async fn changed(tls: &mut Option<Tls>) {
 fn clients(
     listener: Arc<tokio::net::TcpListener>,
     places: Arc<Semaphore>,
+    turns: Turns,
 ) -> impl Stream<Item = io::Result<Seated<TcpStream>>> {
-    stream::unfold((listener, places), |(listener, places)| async {
+    stream::unfold((listener, places), move |(listener, places)| async move {
         loop {
             let place = places.clone().acquire_owned().await.ok()?;
             match listener.accept().await {
                 Ok((stream, _)) => {
                     // Slower without, but served.
                     let _ = stream.set_nodelay(true);
-                    return Some((Ok(Seated::new(stream, place)), (listener, places)));
+                    return Some((Ok(Seated::new(stream, place, turns)), (listener, places)));
                 }
                 // No descriptor is left: one comes free when a client goes.
                 Err(_) => tokio::time::sleep(END).await,

@@ -2,8 +2,9 @@
 //! filters of a list are alternatives; what matches the whitelist and not the blacklist passes.
 //!
 //! Owns: every field and what it means. A value that means nothing is an error, not a filter that matches nothing. Must
-//! not know: protobuf.
+//! not know: protobuf. Who asks need not be trusted: what filters take is bounded before it is taken.
 
+mod budget;
 mod fields;
 mod label;
 mod sides;
@@ -14,6 +15,10 @@ use std::fmt;
 use thiserror::Error;
 
 use super::Flow;
+use budget::{Budget, Tests};
+
+/// Letters of a bad value that are told: an answer has little room for them.
+const SHOWN: usize = 256;
 
 /// One filter; every list may be empty, which asks for nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -134,7 +139,8 @@ pub struct FilterError {
 
 impl FilterError {
     fn new(field: &'static str, value: &str, why: impl fmt::Display) -> Self {
-        Self { field, value: value.to_owned(), why: why.to_string() }
+        let value = value.chars().take(SHOWN).collect();
+        Self { field, value, why: why.to_string() }
     }
 }
 
@@ -161,13 +167,17 @@ impl fmt::Debug for Filters {
 }
 
 impl Filters {
+    /// Filters of a list at most.
+    pub const MOST: usize = 64;
+
     /// Reads both lists.
     ///
     /// # Errors
-    /// [`FilterError`] of the first bad value.
+    /// [`FilterError`] of the first bad value, or of what is too much.
     pub fn new(white: &[FlowFilter], black: &[FlowFilter]) -> Result<Self, FilterError> {
-        let read = |list: &[FlowFilter]| list.iter().map(matcher).collect::<Result<_, _>>();
-        Ok(Self { white: read(white)?, black: read(black)? })
+        let mut budget = Budget::default();
+        let white = matchers("whitelist", white, &mut budget)?;
+        Ok(Self { white, black: matchers("blacklist", black, &mut budget)? })
     }
 
     /// Whether the flow is wanted.
@@ -178,33 +188,23 @@ impl Filters {
     }
 }
 
-fn matcher(filter: &FlowFilter) -> Result<Matcher, FilterError> {
-    let mut tests = Matcher::new();
+fn matchers(
+    name: &'static str,
+    list: &[FlowFilter],
+    budget: &mut Budget,
+) -> Result<Vec<Matcher>, FilterError> {
+    if list.len() > Filters::MOST {
+        return Err(FilterError::new(name, "", format_args!("more than {} filters", Filters::MOST)));
+    }
+    list.iter().map(|filter| matcher(filter, budget)).collect()
+}
+
+fn matcher(filter: &FlowFilter, budget: &mut Budget) -> Result<Matcher, FilterError> {
+    let mut tests = Tests { tests: Matcher::new(), budget };
     sides::add(&filter.source, sides::Which::Source, &mut tests)?;
     sides::add(&filter.destination, sides::Which::Destination, &mut tests)?;
     fields::add(filter, &mut tests)?;
-    Ok(tests)
-}
-
-/// Adds a test that one of the values passes, unless there are none.
-fn any_of<T: Send + Sync + 'static>(
-    tests: &mut Matcher,
-    values: Vec<T>,
-    passes: impl Fn(&T, &Flow) -> bool + Send + Sync + 'static,
-) {
-    if !values.is_empty() {
-        tests.push(Box::new(move |flow| values.iter().any(|value| passes(value, flow))));
-    }
-}
-
-/// The values as `read` reads them.
-fn read<T>(
-    field: &'static str,
-    values: &[String],
-    read: impl Fn(&str) -> Result<T, String>,
-) -> Result<Vec<T>, FilterError> {
-    let one = |value: &String| read(value).map_err(|why| FilterError::new(field, value, why));
-    values.iter().map(one).collect()
+    Ok(tests.tests)
 }
 
 #[cfg(test)]

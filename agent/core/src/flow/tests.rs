@@ -72,7 +72,8 @@ fn drops() -> Filters {
 fn all(reader: &mut Reader, ring: &Ring) -> (Vec<i64>, Next) {
     let mut seen = Vec::new();
     loop {
-        match reader.next(ring) {
+        match reader.next() {
+            Next::More => reader.take(ring),
             Next::Entry(Entry::Flow(flow)) => seen.push(flow.time as i64),
             Next::Entry(Entry::Lost(lost)) => seen.push(-(lost.count as i64)),
             end => return (seen, end),
@@ -143,6 +144,36 @@ fn a_follower_gets_what_comes_and_is_told_what_it_missed() {
     let query = Query { number: 2, ..Query::default() };
     let mut reader = Reader::new(&ring, query, drops()).expect("valid");
     assert_eq!(all(&mut reader, &ring), (vec![-9, 12], Next::End));
+}
+
+#[test]
+fn selection_is_the_same_over_many_slices() {
+    let mut ring = ring(1023, 1..=1500);
+    let times = |range: std::ops::RangeInclusive<i64>| -> Vec<i64> { range.collect() };
+    let q = Query::default();
+    for (query, want) in [
+        (q, times(478..=1500)),
+        (Query { number: 100, ..q }, times(1401..=1500)),
+        (Query { number: 40, until: Some(1000), ..q }, times(961..=1000)),
+        (Query { number: 70, first: true, ..q }, times(478..=547)),
+        (Query { since: Some(1300), ..q }, times(1300..=1500)),
+        (Query { since: Some(600), until: Some(700), ..q }, times(600..=700)),
+    ] {
+        let mut reader = Reader::new(&ring, query, Filters::default()).expect("valid");
+        assert_eq!(all(&mut reader, &ring), (want, Next::End), "{query:?}");
+    }
+    let mut reader = Reader::new(&ring, Query { number: 100, ..q }, drops()).expect("valid");
+    let want = (401..=500).map(|n| n * 3).collect();
+    assert_eq!(all(&mut reader, &ring), (want, Next::End));
+    // What is forgotten while the beginning is looked for was there: it is lost.
+    let mut reader = Reader::new(&ring, q, Filters::default()).expect("valid");
+    for _ in 0..10 {
+        assert_eq!(reader.next(), Next::More);
+        reader.take(&ring);
+    }
+    (1501..=2300).for_each(|time| ring.push(entry(time)));
+    let (seen, end) = all(&mut reader, &ring);
+    assert_eq!((seen[0], seen[1], seen.len(), end), (-97, 1278, 1024, Next::End));
 }
 
 #[test]

@@ -62,12 +62,16 @@ impl Rotated {
             // Somebody has moved it away: there shall be a new one.
             *self = Self::open(self.path.clone(), self.limits)?;
         }
+        // Somebody may have emptied it after he copied it.
+        self.size = self.file.metadata()?.len();
         if self.size > 0 && self.size.saturating_add(lines.len() as u64) > self.limits.size {
             self.put_aside()?;
         }
         if let Err(error) = self.file.write_all(lines) {
-            // The part of a line that had room.
-            let _ = self.file.set_len(self.size);
+            // The part of a line that had room. The file is never made longer.
+            if self.file.metadata().is_ok_and(|there| there.len() > self.size) {
+                let _ = self.file.set_len(self.size);
+            }
             return Err(error);
         }
         self.size += lines.len() as u64;

@@ -45,7 +45,7 @@ fn run(options: ExportOptions, flows: u128) -> (Duration, Arc<Condition>) {
             ((), ()) = async { tokio::join!(store.fill(queue), feeding) } => {}
             () = exporter.run() => panic!("it ended"),
         }
-        exporter.finish();
+        exporter.finish().await;
     });
     let took = begun.elapsed();
     drop(export);
@@ -94,4 +94,54 @@ fn options_are_checked() {
     let bad = FlowFilter { source_ip: vec!["x".into()], ..Default::default() };
     assert!(ExportOptions { deny: vec![bad], ..good.clone() }.check().is_err());
     assert!(ExportOptions { fields: vec!["nothing".into()], ..good }.check().is_err());
+}
+
+/// Ends an export of a full ring. What the disk took, which takes a batch when `disk` lets it; and how the export was.
+fn end(disk: impl Fn() -> bool + Send + 'static) -> (u64, Arc<Condition>) {
+    const FLOWS: u64 = 255;
+    let (lines, mut queue) = mpsc::channel::<Batch>(1);
+    let (ended_now, ended) = done::channel();
+    let condition = Arc::new(Condition::default());
+    let (written, settling) = (Arc::new(std::sync::atomic::AtomicU64::new(0)), condition.clone());
+    let writing = written.clone();
+    thread::spawn(move || {
+        while disk()
+            && let Some(batch) = queue.blocking_recv()
+        {
+            settling.settle(batch.lines);
+            writing.fetch_add(batch.lines, std::sync::atomic::Ordering::Relaxed);
+        }
+        let _ = ended_now.send(());
+        // It hangs.
+        thread::sleep(Duration::from_secs(10));
+        drop(queue);
+    });
+    let store = Arc::new(Store::new(Ring::new(255).expect("a ring"), None));
+    let mut export =
+        Export { options: options("/x"), lines: Some(lines), ended, condition: condition.clone() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("one");
+    runtime.block_on(async {
+        let mut exporter = export.exporter(&store, "n1").expect("one");
+        let (feed, queue) = mpsc::channel(255);
+        (1..=FLOWS).for_each(|n| feed.try_send(entry(n.into())).expect("room"));
+        drop(feed);
+        store.fill(queue).await;
+        exporter.finish().await;
+    });
+    drop(export);
+    (written.load(std::sync::atomic::Ordering::Relaxed), condition)
+}
+
+#[test]
+fn the_end_is_exported_or_counted() {
+    let slow = || {
+        thread::sleep(Duration::from_millis(20));
+        true
+    };
+    let (written, condition) = end(slow);
+    assert_eq!((written, condition.lost()), (255, 0));
+    let begun = Instant::now();
+    let (written, condition) = end(|| false);
+    assert_eq!((written, condition.lost()), (0, 255), "nothing is taken");
+    assert!(begun.elapsed() < Duration::from_secs(5));
 }

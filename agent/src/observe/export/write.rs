@@ -38,7 +38,10 @@ impl Writer {
 
     fn take(&mut self, batch: &Batch) {
         match self.write(batch.text.as_bytes()) {
-            Ok(()) => self.condition.set(None),
+            Ok(()) => {
+                self.condition.settle(batch.lines);
+                self.condition.set(None);
+            }
             Err(error) => {
                 self.condition.lose(batch.lines);
                 self.tell(&error);

@@ -65,3 +65,55 @@ async fn a_follower_is_woken_and_told_what_it_missed() {
     let fill = filled.fill(entries);
     timeout(SOON, async { tokio::join!(fill, work) }).await.expect("in time");
 }
+
+/// A store with a flow at each of these times.
+async fn full(times: std::ops::RangeInclusive<u64>) -> Arc<Store> {
+    let store = Arc::new(Store::new(Ring::new(1023).expect("a size"), None));
+    let (queue, entries) = mpsc::channel(1023);
+    times.for_each(|time| queue.try_send(entry(time)).expect("room"));
+    drop(queue);
+    store.fill(entries).await;
+    store
+}
+
+#[tokio::test]
+async fn whoever_else_is_served_comes_in_between() {
+    let store = full(1..=1000).await;
+    for number in [0, 7] {
+        // Neither the way back nor the way forward finds anything.
+        let no = egret_core::flow::FlowFilter { verdict: vec![99], ..Default::default() };
+        let filters = Filters::new(&[no], &[]).expect("valid");
+        let mut reading = store.read(Query { number, ..Query::default() }, filters).expect("valid");
+        let mut turns = 0;
+        let others = async {
+            loop {
+                turns += 1;
+                yield_now().await;
+            }
+        };
+        let seen = async { reading.next().await };
+        tokio::select! {
+            biased;
+            seen = seen => assert_eq!(seen, None),
+            () = others => panic!("it goes on for ever"),
+        }
+        assert!(turns > 2 * 1000 / 64, "{turns}");
+    }
+}
+
+#[tokio::test]
+async fn the_newest_are_found_without_waiting() {
+    let store = full(1..=1000).await;
+    let times = |store: &Store| -> Vec<u64> {
+        let found = store.newest(|flow| flow.time.is_multiple_of(2));
+        found.iter().map(|flow| flow.time).collect()
+    };
+    let want: Vec<u64> = (1..=500).rev().map(|half| half * 2).collect();
+    assert_eq!(times(&store), want);
+    let held = store.lock();
+    let asking = store.clone();
+    let (found, asked) = std::sync::mpsc::channel();
+    thread::spawn(move || found.send(asking.newest(|_| true)));
+    assert_eq!(asked.recv_timeout(SOON), Ok(Vec::new()), "somebody else holds the ring");
+    drop(held);
+}

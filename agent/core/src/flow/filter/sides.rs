@@ -1,6 +1,6 @@
 //! Fields that there are for the sender and for the receiver.
 
-use super::{FilterError, Matcher, SideFilter, any_of, label::Selector, read, text};
+use super::{FilterError, SideFilter, Tests, label::Selector, text};
 use crate::flow::{CLUSTER, Flow, Side};
 
 /// Which end.
@@ -35,42 +35,45 @@ impl Which {
     }
 }
 
-pub(super) fn add(filter: &SideFilter, which: Which, tests: &mut Matcher) -> Result<(), FilterError> {
-    let nets = read(which.name("source_ip", "destination_ip"), &filter.ip, text::net)?;
-    any_of(tests, nets, move |net, flow| which.of(flow).ip.is_some_and(|ip| net.contains(&ip)));
+pub(super) fn add(filter: &SideFilter, which: Which, tests: &mut Tests<'_>) -> Result<(), FilterError> {
+    let field = which.name("source_ip", "destination_ip");
+    tests.any_read(field, &filter.ip, text::net, move |net, flow| {
+        which.of(flow).ip.is_some_and(|ip| net.contains(&ip))
+    })?;
+    let field = which.name("source_fqdn", "destination_fqdn");
+    tests.any_regex(field, &filter.fqdn, text::fqdn, move |pattern, flow| {
+        which.of(flow).names.iter().any(|name| pattern.is_match(name))
+    })?;
+    let field = which.name("source_label", "destination_label");
+    tests.any_read(field, &filter.label, Selector::parse, move |selector, flow| {
+        selector.matches(&which.of(flow).labels)
+    })?;
+    let field = which.name("source_port", "destination_port");
+    tests.any_read(field, &filter.port, text::port, move |port, flow| which.port(flow) == Some(*port))?;
+    let field = which.name("source_identity", "destination_identity");
+    tests.any_of(field, &filter.identity, move |number, flow| which.of(flow).identity == *number)?;
+    let field = which.name("source_cluster_name", "destination_cluster_name");
+    tests.any_read(field, &filter.cluster_name, text::word, move |name, flow| {
+        !which.of(flow).pod.is_empty() && name == CLUSTER
+    })?;
+    objects(filter, which, tests)
+}
 
-    let pods = read(which.name("source_pod", "destination_pod"), &filter.pod, text::Object::parse)?;
-    any_of(tests, pods, move |pod, flow| {
+fn objects(filter: &SideFilter, which: Which, tests: &mut Tests<'_>) -> Result<(), FilterError> {
+    let field = which.name("source_pod", "destination_pod");
+    tests.any_read(field, &filter.pod, text::Object::parse, move |pod, flow| {
         let side = which.of(flow);
         pod.matches(&side.namespace, &side.pod)
-    });
-
+    })?;
     let field = which.name("source_service", "destination_service");
-    let services = read(field, &filter.service, text::Object::parse)?;
-    any_of(tests, services, move |wanted, flow| {
+    tests.any_read(field, &filter.service, text::Object::parse, move |wanted, flow| {
         let service = which.of(flow).service.as_ref();
         service.is_some_and(|service| wanted.matches(&service.namespace, &service.name))
-    });
-
-    let names = read(which.name("source_fqdn", "destination_fqdn"), &filter.fqdn, text::fqdn)?;
-    any_of(tests, names, move |pattern, flow| which.of(flow).names.iter().any(|name| pattern.is_match(name)));
-
-    let selectors = read(which.name("source_label", "destination_label"), &filter.label, Selector::parse)?;
-    any_of(tests, selectors, move |selector, flow| selector.matches(&which.of(flow).labels));
-
-    let ports = read(which.name("source_port", "destination_port"), &filter.port, text::port)?;
-    any_of(tests, ports, move |port, flow| which.port(flow) == Some(*port));
-
-    any_of(tests, filter.identity.clone(), move |number, flow| which.of(flow).identity == *number);
-
-    any_of(tests, filter.workload.clone(), move |wanted, flow| {
+    })?;
+    let field = which.name("source_workload", "destination_workload");
+    tests.any_of(field, &filter.workload, move |wanted, flow| {
         let same = |wanted: &str, there: &str| wanted.is_empty() || wanted == there;
         let workloads = &which.of(flow).workloads;
         workloads.iter().any(|w| same(&wanted.name, &w.name) && same(&wanted.kind, &w.kind))
-    });
-
-    any_of(tests, filter.cluster_name.clone(), move |name, flow| {
-        !which.of(flow).pod.is_empty() && name == CLUSTER
-    });
-    Ok(())
+    })
 }

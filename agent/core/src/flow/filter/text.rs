@@ -3,14 +3,12 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use regex_lite::{Regex, RegexBuilder, escape};
+use regex_lite::escape;
 
 use crate::flow::CLUSTER;
 
 /// Namespace of an object that is named alone.
 const NAMESPACE: &str = "default";
-/// Bytes that a regular expression may take.
-const REGEX: usize = 1 << 20;
 
 /// An address or a CIDR.
 pub(super) fn net(text: &str) -> Result<IpNet, String> {
@@ -18,6 +16,11 @@ pub(super) fn net(text: &str) -> Result<IpNet, String> {
         return Ok(ip.to_canonical().into());
     }
     text.parse::<IpNet>().map(|net| net.trunc()).map_err(|_| "neither an address nor a CIDR".into())
+}
+
+/// A word as it is.
+pub(super) fn word(text: &str) -> Result<String, String> {
+    Ok(text.to_owned())
 }
 
 /// A decimal port.
@@ -35,23 +38,18 @@ pub(super) fn http_status(text: &str) -> Result<(), String> {
     if good { Ok(()) } else { Err("write 404, 40+ or 4+".into()) }
 }
 
-/// A regular expression that may match anywhere.
-pub(super) fn regex(text: &str) -> Result<Regex, String> {
-    RegexBuilder::new(text).size_limit(REGEX).build().map_err(|error| error.to_string())
-}
-
 /// A pattern of names: `*` stands for any run of letters, digits, dots and hyphens.
-pub(super) fn fqdn(text: &str) -> Result<Regex, String> {
+pub(super) fn fqdn(text: &str) -> Result<String, String> {
     let lower = text.to_ascii_lowercase();
     let pattern = lower.strip_suffix('.').unwrap_or(&lower);
     if pattern.is_empty() {
         return Err("the name is empty".into());
     }
-    glob(pattern, "[-.0-9a-z]*")
+    Ok(glob(pattern, "[-.0-9a-z]*"))
 }
 
 /// A pattern of node names, with or without the cluster's name in front.
-pub(super) fn node(text: &str) -> Result<Regex, String> {
+pub(super) fn node(text: &str) -> Result<String, String> {
     let (cluster, node) = text.split_once('/').unwrap_or((CLUSTER, text));
     let node = if node.is_empty() && !cluster.is_empty() && text.contains('/') { "*" } else { node };
     if node.is_empty() {
@@ -61,15 +59,28 @@ pub(super) fn node(text: &str) -> Result<Regex, String> {
         return Err("write NODE or CLUSTER/NODE".into());
     }
     // Every node here is of the one cluster.
-    if !glob(cluster, "[-.0-9a-zA-Z]*")?.is_match(CLUSTER) {
-        return regex("$.");
+    if !is_cluster(cluster) {
+        return Ok("$.".into());
     }
-    glob(node, "[-.0-9a-zA-Z]*")
+    Ok(glob(node, "[-.0-9a-zA-Z]*"))
 }
 
-fn glob(pattern: &str, star: &str) -> Result<Regex, String> {
+fn glob(pattern: &str, star: &str) -> String {
     let parts: Vec<String> = pattern.split('*').map(escape).collect();
-    regex(&format!("^(?:{})$", parts.join(star)))
+    format!("^(?:{})$", parts.join(star))
+}
+
+/// Whether the pattern is met by the cluster's name, of which `*` stands for any run.
+fn is_cluster(pattern: &str) -> bool {
+    let Some((head, tail)) = pattern.split_once('*') else { return pattern == CLUSTER };
+    let Some(mut rest) = CLUSTER.strip_prefix(head) else { return false };
+    let mut parts: Vec<&str> = tail.split('*').collect();
+    let last = parts.pop().unwrap_or_default();
+    for part in parts {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
 }
 
 /// A pod or a Service.

@@ -91,6 +91,33 @@ fn a_restart_goes_on_with_the_file() {
     assert_eq!((text("moved"), text("flows.json")), ("a\nhal\nb\n".into(), "c\n".into()));
 }
 
+/// Files of this process, which is the test's own, get no larger.
+fn file_limit(bytes: u64) {
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: no handler runs, and the limit is read only.
+    unsafe {
+        assert_ne!(libc::signal(libc::SIGXFSZ, libc::SIG_IGN), libc::SIG_ERR);
+        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit), 0);
+    }
+}
+
+#[test]
+fn what_somebody_emptied_begins_anew() {
+    let dir = Dir::new("emptied");
+    let text = || fs::read_to_string(dir.0.join("flows.json")).expect("text");
+    let empty = || fs::write(dir.0.join("flows.json"), "").expect("emptied");
+    let mut file = dir.open(1000, 1, false).expect("open");
+    file.write("a".repeat(900).as_bytes()).expect("written");
+    // As `copytruncate` of logrotate does it.
+    empty();
+    file.write("b".repeat(899).as_bytes()).expect("written");
+    assert_eq!((dir.names().len(), text().len()), (1, 899), "there is room again");
+    empty();
+    file_limit(950);
+    file.write("c".repeat(960).as_bytes()).expect_err("no room");
+    assert_eq!(text(), "", "nothing of a line that had no room");
+}
+
 #[test]
 fn what_is_not_a_file_of_its_own_is_left_alone() {
     let dir = Dir::new("links");
