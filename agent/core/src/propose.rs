@@ -11,6 +11,7 @@
 //! too much of it is an error rather than a part, and no text of a flow reaches the policy but as a name, a label or a
 //! comment without control characters.
 
+mod asked;
 mod collect;
 mod dns;
 mod draft;
@@ -41,6 +42,12 @@ pub enum ProposeError {
     /// No flow of the chosen workloads.
     #[error("no flow of these workloads was seen")]
     Nothing,
+    /// Flows, but none that says whose it is.
+    #[error("the flows carry no labels: whose they are is not known")]
+    NoLabels,
+    /// Only flows of pods that no selector tells from others.
+    #[error("no policy can be about these pods alone: {0}")]
+    Unlabelled(String),
     /// More than a policy should hold.
     #[error("more than {limit} {what}")]
     TooMany {

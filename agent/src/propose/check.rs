@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use egret_common::net::Direction;
 use egret_core::policy::{self, Policy, Severity};
 use egret_core::propose::{Options, replay};
 
@@ -30,12 +29,11 @@ pub(super) fn policies(files: &[PathBuf]) -> Result<Vec<Policy>, Refusal> {
 
 /// Prints what would be denied, the most frequent first.
 pub(super) fn check(policies: &[Policy], gathered: &Gathered, options: &Options) -> Result<u8, Refusal> {
-    let replayed = replay(policies, &gathered.collected, &gathered.services, &options.cluster_domain);
+    let replayed = replay(policies, &gathered.collected, &gathered.services, options);
     let replayed = replayed.map_err(refused)?;
-    let counts = |direction| options.ingress || direction == Direction::Egress;
-    let mut denied: Vec<_> = replayed.denied.iter().filter(|denied| counts(denied.direction)).collect();
+    let mut denied = replayed.denied;
     if replayed.passed == 0 && denied.is_empty() {
-        return Err(refused(egret_core::propose::ProposeError::Nothing));
+        return Err(refused(gathered.collected.nothing()));
     }
     denied.sort_by_key(|denied| std::cmp::Reverse(denied.count));
     let mut out = std::io::stdout().lock();

@@ -83,6 +83,8 @@ fn refused(error: ProposeError) -> Refusal {
         ProposeError::Nothing => {
             (exit::UNAVAILABLE, "choose other workloads or another time, or wait with --for")
         }
+        ProposeError::NoLabels => (exit::DATA_ERROR, "take flows with the labels of their ends"),
+        ProposeError::Unlabelled(_) => (exit::DATA_ERROR, "label them, then learn anew"),
         ProposeError::TooMany { .. } => {
             (exit::DATA_ERROR, "choose fewer workloads or a shorter time, or give --wildcard")
         }
@@ -96,6 +98,10 @@ fn tell_losses(gathered: &Gathered) {
     let lost = gathered.collected.lost();
     if lost > 0 {
         tell::line(format_args!("{lost} flows were lost: the policy may lack rules"));
+    }
+    let unlabelled = gathered.collected.unlabelled();
+    if unlabelled > 0 {
+        tell::line(format_args!("{unlabelled} flows carry no labels: whose they are is not known"));
     }
     if gathered.odd > 0 {
         tell::line(format_args!("{} events are of a kind that says nothing about policies", gathered.odd));

@@ -1,22 +1,28 @@
 //! Which needs were seen, and how often.
 //!
-//! Owns: whose flows count, the names that an address had when it was used, and the bound on it all. Must not know: policies.
+//! Owns: whose flows count, and the bound on them. Must not know: policies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use egret_common::{net::Direction, verdict::Verdict};
 
-use super::{Act, Peer, ProposeError, Seen, Subject, seen::passed, who::is_forbidden};
+use super::{
+    Act, ProposeError, Seen, Subject,
+    asked::Asked,
+    peers::standing,
+    seen::{may_count, passed},
+};
 use crate::{
     flow::{Flow, Side, Workload},
     labels::Labels,
     names::Name,
+    policy::write::sanitised,
 };
 
 /// Different needs at most.
 const MAX_NEEDS: usize = 16_384;
-/// A look-up belongs to the connections that begin within this time, in nanoseconds.
-const RECENT: u64 = 5_000_000_000;
+/// Pods without labels of their own that are remembered by name, of each namespace and service account.
+const MAX_PODS: usize = 16;
 
 /// The workloads that are meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +69,14 @@ impl Choice {
             }
         }
     }
+
+    /// The same of an end without labels: as far as it says who it is.
+    fn may_mean(&self, side: &Side) -> bool {
+        match self {
+            Self::Labels { namespace, .. } => side.namespace == *namespace,
+            _ => self.means(side, &Subject { namespace: side.namespace.clone(), labels: Labels::new() }),
+        }
+    }
 }
 
 /// Something that a workload does.
@@ -70,8 +84,8 @@ impl Choice {
 pub struct Need {
     /// What was seen.
     pub seen: Seen,
-    /// The names by which the workload came to the address; none: it was told none.
-    pub names: BTreeSet<Name>,
+    /// The name by which the workload came to the address; `None`: it was told none, or which of several is not known.
+    pub name: Option<Name>,
 }
 
 /// How often.
@@ -90,8 +104,11 @@ pub struct Collected {
     /// What was dropped counts as well.
     dropped: bool,
     needs: BTreeMap<Need, Tally>,
-    /// When each name was asked for last.
-    asked: BTreeMap<(Name, Subject), u64>,
+    asked: Asked,
+    /// Names of pods that no selector tells from others.
+    pods: BTreeMap<Subject, BTreeSet<String>>,
+    /// Flows of ends without any label.
+    unlabelled: u64,
     /// Something had no room.
     full: bool,
     lost: u64,
@@ -101,7 +118,16 @@ impl Collected {
     /// Nothing yet. `dropped`: what was dropped counts as well.
     #[must_use]
     pub fn new(choice: Choice, dropped: bool) -> Self {
-        Self { choice, dropped, needs: BTreeMap::new(), asked: BTreeMap::new(), full: false, lost: 0 }
+        Self {
+            choice,
+            dropped,
+            needs: BTreeMap::new(),
+            asked: Asked::default(),
+            pods: BTreeMap::new(),
+            unlabelled: 0,
+            full: false,
+            lost: 0,
+        }
     }
 
     /// Counts a flow; whether it counts.
@@ -110,27 +136,67 @@ impl Collected {
         if !counts {
             return false;
         }
-        let Some(seen) = Seen::of(flow).filter(|seen| self.choice.means(own(flow, seen), &seen.subject))
-        else {
+        if flow.dns.as_ref().is_some_and(|dns| dns.response) {
+            return self.hear(flow);
+        }
+        let Some(seen) = Seen::of(flow) else {
+            let side = own(flow);
+            let bare = may_count(flow) && side.labels.is_empty() && self.choice.may_mean(side);
+            self.unlabelled = self.unlabelled.saturating_add(bare.into());
             return false;
         };
-        if let Act::Ask(.., name) = &seen.act {
-            let key = (name.clone(), seen.subject.clone());
-            if self.asked.len() < MAX_NEEDS || self.asked.contains_key(&key) {
-                let time = self.asked.entry(key).or_default();
-                *time = flow.time.max(*time);
-            }
+        if !self.choice.means(own(flow), &seen.subject) {
+            return false;
         }
-        let names = self.names(&seen, flow.time);
-        let need = Need { seen, names };
+        self.count(seen, flow);
+        true
+    }
+
+    fn count(&mut self, seen: Seen, flow: &Flow) {
+        if let Act::Ask(.., name) = &seen.act {
+            self.asked.ask(name, &seen.subject, flow.time);
+        }
+        let name = self.asked.name(&seen, flow.time);
+        let need = Need { seen, name };
         if self.needs.len() >= MAX_NEEDS && !self.needs.contains_key(&need) {
             self.full = true;
-            return true;
+            return;
+        }
+        if standing(&need.seen.subject.labels).is_empty() {
+            let pods = self.pods.entry(need.seen.subject.clone()).or_default();
+            if pods.len() < MAX_PODS {
+                pods.insert(sanitised(&own(flow).pod));
+            }
         }
         let tally = self.needs.entry(need).or_default();
         tally.count += 1;
-        tally.audited += u64::from(flow.verdict != Verdict::Forwarded);
-        true
+        tally.audited += u64::from(flow.verdict == Verdict::Audited);
+    }
+
+    /// An answer goes to who asked; it is no need.
+    fn hear(&mut self, flow: &Flow) -> bool {
+        let Some((dns, subject)) = flow.dns.as_ref().zip(Subject::of(&flow.destination)) else {
+            return false;
+        };
+        self.choice.means(&flow.destination, &subject) && self.asked.tell(dns, &subject, flow.time)
+    }
+
+    /// Flows of the chosen workloads, or of whom is not known, that carry no labels: nothing is made of them.
+    #[must_use]
+    pub fn unlabelled(&self) -> u64 {
+        self.unlabelled
+    }
+
+    /// Why there is nothing to be said.
+    #[must_use]
+    pub fn nothing(&self) -> ProposeError {
+        if self.unlabelled > 0 { ProposeError::NoLabels } else { ProposeError::Nothing }
+    }
+
+    /// Names of pods that no selector tells from others, as far as there was room.
+    pub(super) fn pods(&self, subject: &Subject) -> impl Iterator<Item = String> {
+        let names = self.pods.get(subject).into_iter().flatten();
+        names.map(|name| sanitised(&format!("{}/{name}", subject.namespace)))
     }
 
     /// Flows that nobody will see.
@@ -162,31 +228,11 @@ impl Collected {
             false => Ok(&self.needs),
         }
     }
-
-    /// The names by which an address was used: those that were asked for just before, else the last one, else all that it has.
-    fn names(&self, seen: &Seen, time: u64) -> BTreeSet<Name> {
-        let Peer::World { ip, names } = &seen.peer else { return BTreeSet::new() };
-        if is_forbidden(*ip) {
-            return BTreeSet::new();
-        }
-        let times: Vec<(&Name, Option<u64>)> = names
-            .iter()
-            .map(|name| {
-                let asked = self.asked.get(&(name.clone(), seen.subject.clone())).copied();
-                (name, asked.filter(|asked| *asked <= time))
-            })
-            .collect();
-        let last = times.iter().filter_map(|(_, asked)| *asked).max();
-        let counts = |asked: Option<u64>| match last {
-            Some(last) => asked.is_some_and(|at| at == last || time - at <= RECENT),
-            None => true,
-        };
-        times.into_iter().filter(|(_, asked)| counts(*asked)).map(|(name, _)| name.clone()).collect()
-    }
 }
 
-fn own<'a>(flow: &'a Flow, seen: &Seen) -> &'a Side {
-    match seen.direction {
+/// The end that the flow is about.
+fn own(flow: &Flow) -> &Side {
+    match flow.direction {
         Direction::Egress => &flow.source,
         Direction::Ingress => &flow.destination,
     }

@@ -19,6 +19,11 @@ use crate::{
 /// Characters of an object's name at most (RFC 1123), with room for what makes it another one.
 const MAX_NAME: usize = 240;
 
+/// What is said of a pod that no selector tells from others.
+const NO_LABEL: &str = "has no label of its own: label it first";
+/// Such pods that an error names.
+const MAX_UNLABELLED: usize = 8;
+
 /// What is wanted.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -32,6 +37,13 @@ pub struct Options {
     pub addresses: bool,
     /// The cluster's own domain.
     pub cluster_domain: Name,
+}
+
+impl Options {
+    /// Whether needs of this direction are meant.
+    pub(super) fn counts(&self, direction: Direction) -> bool {
+        self.ingress || direction == Direction::Egress
+    }
 }
 
 /// A policy, or several.
@@ -58,27 +70,37 @@ pub fn propose(
     options: &Options,
 ) -> Result<Proposal, ProposeError> {
     let mut of: BTreeMap<About, Vec<(&Need, Tally)>> = BTreeMap::new();
-    for (need, tally) in collected.needs()? {
-        if options.ingress || need.seen.direction == Direction::Egress {
-            of.entry(about(collected.choice(), need)).or_default().push((need, *tally));
+    let mut unlabelled = BTreeSet::new();
+    let needs = collected.needs()?.iter();
+    for (need, tally) in needs.filter(|(need, _)| options.counts(need.seen.direction)) {
+        let about = about(collected.choice(), need);
+        if about.1.is_empty() {
+            // A selector for it would take every pod of the namespace.
+            unlabelled.extend(collected.pods(&need.seen.subject));
+        } else {
+            of.entry(about).or_default().push((need, *tally));
         }
     }
+    let mut notes: Vec<String> = unlabelled.into_iter().map(|pod| format!("{pod} {NO_LABEL}")).collect();
     if of.is_empty() {
-        return Err(ProposeError::Nothing);
+        notes.truncate(MAX_UNLABELLED);
+        return Err(if notes.is_empty() {
+            collected.nothing()
+        } else {
+            ProposeError::Unlabelled(notes.join(", "))
+        });
     }
-    let (mut texts, mut notes, mut names) = (Vec::new(), Vec::new(), BTreeSet::new());
+    let (mut texts, mut names) = (Vec::new(), BTreeSet::new());
     for (about, needs) in &of {
         let name = object_name(options, about, of.len() > 1, &mut names);
         let made = Made::new(needs, services, options)?;
-        notes.extend(made.lacks().map(|lack| format!("{}/{name}: {lack}", about.0)));
+        notes.extend(made.notes().map(|lack| format!("{}/{name}: {lack}", about.0)));
         texts.push(made.draft(about, name, collected.lost(), options).text());
     }
     let text = texts.join("---\n");
     let policies = read(&text)?;
-    let replayed = replay(&policies, collected, services, &options.cluster_domain)?;
-    let ours =
-        replayed.denied.iter().filter(|denied| options.ingress || denied.direction == Direction::Egress);
-    notes.extend(ours.map(|denied| format!("not opened: {denied}")));
+    let replayed = replay(&policies, collected, services, options)?;
+    notes.extend(replayed.denied.iter().map(|denied| format!("not opened: {denied}")));
     Ok(Proposal { text, policies, notes })
 }
 

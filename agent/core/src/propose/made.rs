@@ -9,7 +9,7 @@ use egret_common::net::Direction;
 use super::{
     Act, Need, Options, Peer, ProposeError, Services, Tally,
     dns::{Lookups, times},
-    peers::{Meant, assumed_resolver, carries_dns, meant},
+    peers::{Meant, assumed_resolver, carries_dns, listed, meant},
     search,
     who::Node,
     wild,
@@ -44,6 +44,8 @@ pub(super) struct Made {
     remarks: BTreeMap<DraftPeer, BTreeSet<String>>,
     /// What no rule was made for.
     lacks: BTreeSet<String>,
+    /// Other names of an address that one of these names was used for.
+    shares: BTreeMap<Name, BTreeSet<Name>>,
     flows: Tally,
 }
 
@@ -87,8 +89,9 @@ impl Made {
             // A node may always begin with its own pods.
             return;
         }
-        for name in need.names.iter().filter(|_| egress) {
+        if let Some(name) = need.name.as_ref().filter(|_| egress) {
             self.lookups.names.entry(name.clone()).or_default();
+            self.share(name, &need.seen.peer);
         }
         if egress && dns {
             self.lookups.reach(list);
@@ -105,6 +108,26 @@ impl Made {
                 self.remarks.entry(one.peer.clone()).or_default().insert(one.remark.clone());
             }
         }
+    }
+
+    /// Any zone may give a name to anybody's address: of several the one that was asked for counts.
+    fn share(&mut self, name: &Name, peer: &Peer) {
+        let Peer::World { names, .. } = peer else { return };
+        let others: Vec<Name> = names.iter().filter(|other| *other != name).cloned().collect();
+        if !others.is_empty() {
+            self.shares.entry(name.clone()).or_default().extend(others);
+        }
+    }
+
+    /// Names that are left out since another one was meant.
+    fn shared(&self) -> impl Iterator<Item = String> {
+        let written =
+            |name: &&Name| self.egress.contains_key(&DraftPeer::Name(DraftName::Exact((*name).clone())));
+        self.shares.iter().filter_map(move |(name, others)| {
+            let others = listed(others.iter().filter(|other| !written(other)));
+            (!others.is_empty())
+                .then(|| format!("{name} shares its address with {others}, which is not written"))
+        })
     }
 
     /// What goes to a resolver is opened with the names that it may be asked for.
@@ -133,9 +156,9 @@ impl Made {
         Ok(())
     }
 
-    /// What no rule was made for.
-    pub(super) fn lacks(&self) -> impl Iterator<Item = &str> {
-        self.lacks.iter().map(String::as_str)
+    /// What no rule was made for, and what else somebody should know.
+    pub(super) fn notes(&self) -> impl Iterator<Item = String> {
+        self.lacks.iter().cloned().chain(self.shared())
     }
 
     pub(super) fn draft(
@@ -146,6 +169,7 @@ impl Made {
         options: &Options,
     ) -> Draft {
         let mut remarks: Vec<String> = self.lacks.iter().map(|lack| format!("Not written: {lack}")).collect();
+        remarks.extend(self.shared());
         remarks.truncate(MAX_REMARKS);
         let mut egress = self.lookups.rules(&self.search, options.wildcard, &mut remarks);
         let comment = |peer: &DraftPeer, count| {

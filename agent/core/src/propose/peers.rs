@@ -3,9 +3,7 @@
 //! Owns: which labels stand for a workload. They are those that stay when it is rolled out anew, and all of those: fewer
 //! would mean more pods than were seen.
 
-use std::collections::BTreeSet;
-
-use super::{Act, Need, Peer, Services, Subject};
+use super::{Act, Need, Peer, Services, Subject, who::is_forbidden};
 use crate::{
     identity::is_relevant,
     labels::{Labels, NAMESPACE_LABELS, POD_NAMESPACE, SERVICE_ACCOUNT},
@@ -33,6 +31,11 @@ const PASSING: [&str; 10] = [
 /// Keys that begin so are added by who keeps the pods, not by who writes them.
 const ADDED: [&str; 2] = ["io.cilium.k8s.", "io.kubernetes."];
 
+/// Names that a comment lists at most.
+const MAX_LISTED: usize = 4;
+/// What runs as the service account that everybody has who asks for none.
+const NOBODY: &str = "default";
+
 /// A rule's peer, the port there, and what a reader may want to know.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Meant {
@@ -59,66 +62,72 @@ pub(super) fn meant(need: &Need, services: &Services) -> Result<Vec<Meant>, Stri
             };
             let behind = |b: &super::Backend| {
                 let remark = format!("behind {service}");
-                let peer = simple(&b.peer, subject)
-                    .ok_or_else(|| format!("what is behind {service} has no name"))?;
+                let peer =
+                    simple(&b.peer, subject).map_err(|why| format!("what is behind {service}: {why}"))?;
                 Ok(Meant { peer, port: b.port, remark })
             };
             backends.iter().map(behind).collect()
         }
-        Peer::World { .. } if !need.names.is_empty() => by_name(&need.names, port),
-        Peer::World { ip, .. } => Ok(one(DraftPeer::Address(*ip), "no name was asked for")),
+        Peer::World { ip, names } => match &need.name {
+            Some(name) if is_writable(name) => Ok(one(DraftPeer::Name(DraftName::Exact(name.clone())), "")),
+            Some(name) => Err(format!("no policy can name {name}")),
+            None if names.len() > 1 && !is_forbidden(*ip) => {
+                let remark = format!("which of its names was meant is not known: {}", listed(names.iter()));
+                Ok(one(DraftPeer::Address(*ip), &remark))
+            }
+            None => Ok(one(DraftPeer::Address(*ip), "no name was asked for")),
+        },
+        known => Ok(one(simple(known, subject)?, "")),
+    }
+}
+
+/// Some of the names, and how many more.
+pub(super) fn listed<'a>(names: impl Iterator<Item = &'a Name> + Clone) -> String {
+    let more = names.clone().count().saturating_sub(MAX_LISTED);
+    let mut text = names.take(MAX_LISTED).map(Name::as_str).collect::<Vec<_>>().join(", ");
+    if more > 0 {
+        text += &format!(" and {more} more");
+    }
+    text
+}
+
+/// One that is no Service, or why no rule can name it.
+fn simple(peer: &Peer, subject: &Subject) -> Result<DraftPeer, String> {
+    match peer {
+        Peer::Pod(labels, ip) => of_peer(labels, subject).map(DraftPeer::Pods).ok_or_else(|| {
+            let namespace = labels.get(POD_NAMESPACE).map_or("?", String::as_str);
+            format!("the pod {ip} of namespace {namespace} has no labels of its own")
+        }),
+        Peer::Entity(node, _) => Ok(DraftPeer::Entity(node.word())),
+        Peer::World { ip, .. } => Ok(DraftPeer::Address(*ip)),
+        Peer::Service { name: (namespace, name), .. } => {
+            Err(format!("Service {namespace}/{name} behind another one"))
+        }
         Peer::Unknown(who) => Err(who.clone()),
-        known => Ok(simple(known, subject).map_or_else(Vec::new, |peer| one(peer, ""))),
     }
-}
-
-fn by_name(names: &BTreeSet<Name>, port: u16) -> Result<Vec<Meant>, String> {
-    let writable: Vec<&Name> = names.iter().filter(|name| is_writable(name)).collect();
-    let remark = |name: &Name| {
-        let others: Vec<&str> = writable.iter().filter(|n| **n != name).map(|n| n.as_str()).collect();
-        if others.is_empty() { String::new() } else { format!("one address with {}", others.join(", ")) }
-    };
-    let one = |name: &&Name| {
-        let peer = DraftPeer::Name(DraftName::Exact((*name).clone()));
-        Meant { peer, port, remark: remark(name) }
-    };
-    match writable.is_empty() {
-        true => Err(format!(
-            "no policy can name {}",
-            names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
-        )),
-        false => Ok(writable.iter().map(one).collect()),
-    }
-}
-
-fn simple(peer: &Peer, subject: &Subject) -> Option<DraftPeer> {
-    Some(match peer {
-        Peer::Pod(labels, _) => DraftPeer::Pods(of_peer(labels, subject)),
-        Peer::Entity(node, _) => DraftPeer::Entity(node.word()),
-        Peer::World { ip, .. } => DraftPeer::Address(*ip),
-        Peer::Service { .. } | Peer::Unknown(_) => return None,
-    })
 }
 
 /// The cluster's DNS, for a workload whose questions were not seen.
 pub(super) fn assumed_resolver(subject: &Subject, services: &Services) -> Vec<Meant> {
     let remark = "no look-up was seen, the cluster's DNS is assumed";
     let one = |peer, port| Meant { peer, port, remark: remark.to_owned() };
-    let known = services.cluster_dns().filter_map(|b| Some(one(simple(&b.peer, subject)?, b.port)));
+    let known = services.cluster_dns().filter_map(|b| Some(one(simple(&b.peer, subject).ok()?, b.port)));
     let known: Vec<Meant> = known.collect();
     if known.is_empty() { vec![one(DraftPeer::Pods(cluster_dns()), DNS_PORT)] } else { known }
 }
 
-/// A pod that a workload talks to; with its namespace, unless that is the workload's own.
-fn of_peer(labels: &Labels, subject: &Subject) -> Labels {
-    let mut wanted = standing(labels);
+/// A pod that a workload talks to; with its namespace, unless that is the workload's own. `None`: no label tells it from others.
+fn of_peer(labels: &Labels, subject: &Subject) -> Option<Labels> {
+    let mut wanted = Some(standing(labels)).filter(|labels| !labels.is_empty())?;
     if let Some(namespace) = labels.get(POD_NAMESPACE).filter(|namespace| **namespace != subject.namespace) {
         wanted.insert(POD_NAMESPACE.to_owned(), namespace.clone());
     }
-    wanted
+    Some(wanted)
 }
 
-/// The labels that stand for a pod, its namespace apart. A pod without labels is known by its service account.
+/// The labels that stand for a pod, its namespace apart; none: nothing tells it from others, and a selector would take them all.
+/// A pod without labels is known by its service account, if somebody gave it one: that is given to one kind of workload, and
+/// its rights go with it. `default` is what all others have.
 #[must_use]
 pub(super) fn standing(labels: &Labels) -> Labels {
     let own = |key: &str| {
@@ -129,7 +138,9 @@ pub(super) fn standing(labels: &Labels) -> Labels {
         let chosen = labels.iter().filter(|(key, _)| counts(key));
         chosen.map(|(key, value)| (key.clone(), value.clone())).collect()
     };
-    let choices = [those(&|key| own(key) && stays(key)), those(&own), those(&|key| key == SERVICE_ACCOUNT)];
+    let mut account = those(&|key| key == SERVICE_ACCOUNT);
+    account.retain(|_, name| name != NOBODY && !name.is_empty());
+    let choices = [those(&|key| own(key) && stays(key)), those(&own), account];
     choices.into_iter().find(|labels| !labels.is_empty()).unwrap_or_default()
 }
 

@@ -25,7 +25,7 @@ use egret_common::{
 
 use self::{people::People, tables::AtThatTime};
 use super::dns::times;
-use super::{Act, Collected, Need, Node, Peer, ProposeError, Services, Subject, search};
+use super::{Act, Collected, Need, Node, Options, Peer, ProposeError, Services, Subject, search};
 use crate::{
     compile::{Book, Compiled, EndpointSpec, NamesAsk, World, addr, compile},
     desired::View,
@@ -76,7 +76,7 @@ impl fmt::Display for Denied {
     }
 }
 
-/// Asks the policies about everything that was seen.
+/// Asks the policies about what was seen, in the directions that the options mean.
 ///
 /// # Errors
 /// [`ProposeError::Compile`], [`ProposeError::TooMany`].
@@ -84,10 +84,11 @@ pub fn replay(
     policies: &[Policy],
     collected: &Collected,
     services: &Services,
-    cluster_domain: &Name,
+    options: &Options,
 ) -> Result<Replayed, ProposeError> {
-    let needs = collected.needs()?;
-    let scene = Scene::new(policies, needs.keys(), services, cluster_domain)?;
+    let needs = collected.needs()?.iter().filter(|(need, _)| options.counts(need.seen.direction));
+    let seen = needs.clone().map(|(need, _)| need);
+    let scene = Scene::new(policies, seen.clone(), services, &options.cluster_domain)?;
     let (mut replayed, mut denials) = (Replayed::default(), BTreeMap::new());
     for (need, tally) in needs {
         match scene.judge(need) {
@@ -99,7 +100,7 @@ pub fn replay(
         }
     }
     replayed.denied = denials.into_iter().map(|(denied, count)| Denied { count, ..denied }).collect();
-    let all = needs.keys().map(|need| &need.seen.subject);
+    let all = seen.map(|need| &need.seen.subject);
     let unselected = all.filter(|subject| !policies.iter().any(|p| p.selects(&subject.labels)));
     replayed.unselected = unselected.map(ToString::to_string).collect();
     Ok(replayed)

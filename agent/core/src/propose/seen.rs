@@ -49,7 +49,7 @@ impl Seen {
             Direction::Egress => (&flow.source, &flow.destination),
             Direction::Ingress => (&flow.destination, &flow.source),
         };
-        if matches!(flow.kind, Kind::Drop | Kind::End) || flow.is_reply == Some(true) {
+        if !may_count(flow) {
             return None;
         }
         let subject = Subject::of(own)?;
@@ -65,6 +65,12 @@ impl Seen {
         };
         Some(Self { subject, direction: flow.direction, peer, act })
     }
+}
+
+/// Whether the flow is the first of something: no answer, and not the packet beside a verdict.
+#[must_use]
+pub(super) fn may_count(flow: &Flow) -> bool {
+    !matches!(flow.kind, Kind::Drop | Kind::End) && flow.is_reply != Some(true)
 }
 
 /// Whether the flow passed, or would have passed if nothing were enforced.

@@ -2,6 +2,7 @@
 //! place.
 
 mod property;
+mod whose;
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -188,33 +189,6 @@ fn only_what_passed_counts_unless_asked_for() {
 }
 
 #[test]
-fn of_many_names_those_that_were_just_asked_for() {
-    let at = |seconds: u64, flow: Flow| Flow { time: seconds * SECOND, ..flow };
-    let both = || world("192.0.2.10", &["a.example", "b.example", "c.example"]);
-    let names = |flows: &[Flow]| -> Vec<String> {
-        let collected = collected(flows);
-        let needs = collected.needs().unwrap();
-        needs.keys().flat_map(|need| &need.names).map(ToString::to_string).collect()
-    };
-    let asked = [at(10, ask(kube_dns(), "a.example")), at(20, ask(kube_dns(), "b.example"))];
-    let with = |flow: Flow| [&asked[..], &[flow]].concat();
-    assert_eq!(names(&with(at(21, connect(both(), 443)))), ["b.example"]);
-    assert_eq!(names(&with(at(3000, connect(both(), 443)))), ["b.example"]);
-    assert_eq!(names(&with(at(12, connect(both(), 443)))), ["a.example"]);
-    let close = [
-        at(10, ask(kube_dns(), "a.example")),
-        at(11, ask(kube_dns(), "b.example")),
-        at(12, connect(both(), 1)),
-    ];
-    assert_eq!(names(&close), ["a.example", "b.example"]);
-    assert_eq!(names(&[at(9, connect(both(), 443))]), ["a.example", "b.example", "c.example"]);
-    // No name may open the address of the cloud's metadata.
-    assert_eq!(names(&[connect(world("169.254.169.254", &["a.example"]), 80)]), [""; 0]);
-    let text = proposed(&close, &options()).text;
-    assert!(text.contains("\"a.example\" # seen once; one address with b.example"), "{text}");
-}
-
-#[test]
 fn kinds_of_workloads_have_policies_of_their_own() {
     let of = |app: &str| {
         let source = labelled("shop", "x", &[&format!("app={app}")]);
@@ -354,7 +328,7 @@ fn a_replay_names_what_would_be_denied() {
         flow(labelled("shop", "y", &["app=free"]), world("203.0.113.6", &[]), tcp(1)),
     ];
     let flows: Vec<Flow> = everything().into_iter().chain(more).collect();
-    let replayed = replay(&policy, &collected(&flows), &services(), &cluster_domain()).unwrap();
+    let replayed = replay(&policy, &collected(&flows), &services(), &options()).unwrap();
     let lines: Vec<String> = replayed.denied.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(lines.join("\n"));
     assert_eq!(replayed.passed, 14);
@@ -368,7 +342,7 @@ fn networks_mean_pods_only_where_the_language_says_so() {
         let text = format!("{kind}\nmetadata: {{name: n, namespace: shop}}\nspec: {to}\n");
         let loaded = crate::policy::parse(&text);
         assert_eq!(loaded.diagnostics, [], "{text}");
-        replay(&loaded.policies, &collected(&flows), &services(), &cluster_domain()).unwrap().passed
+        replay(&loaded.policies, &collected(&flows), &services(), &options()).unwrap().passed
     };
     let cilium = "apiVersion: cilium.io/v2\nkind: CiliumNetworkPolicy";
     assert_eq!(passed(cilium, "{endpointSelector: {}, egress: [{toCIDR: [0.0.0.0/0]}]}"), 1);

@@ -25,7 +25,7 @@ use crate::{
 const MAX_KEY: usize = 380;
 const MAX_VALUE: usize = 253;
 /// Names of one address that count.
-const MAX_NAMES: usize = 64;
+pub(super) const MAX_NAMES: usize = 64;
 /// Before the name of an identity that no labels make.
 const RESERVED: &str = "reserved:";
 
@@ -112,7 +112,7 @@ impl fmt::Display for Subject {
 fn pod(labels: &Labels) -> String {
     let namespace = labels.get(POD_NAMESPACE).map_or("", String::as_str);
     let own: Vec<String> = standing(labels).iter().map(|(key, value)| format!("{key}={value}")).collect();
-    format!("{namespace}/{}", own.join(","))
+    if own.is_empty() { format!("{namespace}/(no labels)") } else { format!("{namespace}/{}", own.join(",")) }
 }
 
 impl Node {
@@ -141,13 +141,9 @@ impl Subject {
     /// The pod at this end, if it is one.
     #[must_use]
     pub(super) fn of(side: &Side) -> Option<Self> {
-        match read_labels(&side.labels) {
-            Ok(labels) if !labels.is_empty() => {
-                let namespace = labels.get(POD_NAMESPACE).unwrap_or(&side.namespace).clone();
-                (!namespace.is_empty()).then_some(Self { namespace, labels })
-            }
-            _ => None,
-        }
+        let labels = read_labels(side).ok()?;
+        let namespace = labels.get(POD_NAMESPACE).filter(|namespace| !namespace.is_empty())?.clone();
+        Some(Self { namespace, labels })
     }
 }
 
@@ -183,7 +179,7 @@ pub fn peer(side: &Side) -> Peer {
     if let Some(label) = side.labels.iter().find(|label| label.starts_with(RESERVED)) {
         return unknown(&format!("{label}, which no policy can name"));
     }
-    match read_labels(&side.labels) {
+    match read_labels(side) {
         Ok(labels) if !labels.is_empty() => Peer::Pod(labels, ip),
         Ok(_) => match &side.service {
             Some(service) => Peer::Service { name: (service.namespace.clone(), service.name.clone()), ip },
@@ -197,18 +193,23 @@ fn unknown(what: &str) -> Peer {
     Peer::Unknown(sanitised(what))
 }
 
-/// Labels without their source. Those of other sources say nothing about a pod.
-fn read_labels(labels: &[String]) -> Result<Labels, String> {
-    let own = labels.iter().filter_map(|label| label.strip_prefix("k8s:"));
-    own.map(|label| {
+/// Labels without their source; those of other sources say nothing about a pod. Where they lack the pod's namespace it is
+/// taken from what stands beside them, since policies ask for it.
+fn read_labels(side: &Side) -> Result<Labels, String> {
+    let own = side.labels.iter().filter_map(|label| label.strip_prefix("k8s:"));
+    let read = own.map(|label| {
         let (key, value) = label.split_once('=').unwrap_or((label, ""));
-        let legal = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./:".contains(&b));
-        let fits = !key.is_empty() && key.len() <= MAX_KEY && value.len() <= MAX_VALUE;
-        if fits && legal(key) && legal(value) {
-            Ok((key.to_owned(), value.to_owned()))
-        } else {
-            Err(sanitised(label))
-        }
-    })
-    .collect()
+        legal(key, value).ok_or_else(|| sanitised(label))
+    });
+    let mut labels: Labels = read.collect::<Result<_, _>>()?;
+    if !labels.is_empty() && !labels.contains_key(POD_NAMESPACE) && !side.namespace.is_empty() {
+        labels.extend([legal(POD_NAMESPACE, &side.namespace).ok_or_else(|| sanitised(&side.namespace))?]);
+    }
+    Ok(labels)
+}
+
+fn legal(key: &str, value: &str) -> Option<(String, String)> {
+    let legal = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./:".contains(&b));
+    let fits = !key.is_empty() && key.len() <= MAX_KEY && value.len() <= MAX_VALUE;
+    (fits && legal(key) && legal(value)).then(|| (key.to_owned(), value.to_owned()))
 }

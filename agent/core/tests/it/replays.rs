@@ -15,7 +15,7 @@ use egret_core::{
     names::Name,
     policy::{Policy, Rule},
     ports::{PortSpec, Ports},
-    propose::{Choice, Collected, Services, replay},
+    propose::{Choice, Collected, Options, Services, replay},
 };
 use proptest::prelude::*;
 
@@ -106,7 +106,8 @@ proptest! {
     #[test]
     fn a_replay_says_what_the_text_says(policies in any_policies(), probes in proptest::collection::vec(any_probe(), 20)) {
         let policies: Vec<Policy> = policies.iter().map(without_named_ports).collect();
-        let (owners, pods, domain) = (identities(), pods(), Name::parse("cluster.local").unwrap());
+        let (owners, pods, cluster_domain) = (identities(), pods(), Name::parse("cluster.local").unwrap());
+        let options = Options { name: None, wildcard: None, ingress: true, addresses: true, cluster_domain };
         for probe in probes.iter().filter(|probe| probe.proto != 47) {
             let number = owners.get(&probe.remote.to_canonical()).copied().unwrap_or(identity::WORLD);
             // A node may always begin with its own pods.
@@ -116,7 +117,7 @@ proptest! {
             let pod = pods.get(&number).map(|pod| Identity { ports: NamedPorts::new(), ..(**pod).clone() });
             let mut collected = Collected::new(Choice::All, false);
             prop_assert!(collected.see(&flow(probe, number, pod.as_ref())));
-            let replayed = replay(&policies, &collected, &Services::default(), &domain).unwrap();
+            let replayed = replay(&policies, &collected, &Services::default(), &options).unwrap();
             let reasons: BTreeSet<_> = replayed.denied.iter().map(|denied| denied.reason).collect();
             let want = match by_text(&policies, probe, number, pod.as_ref()) {
                 Verdict::Allow => BTreeSet::new(),
