@@ -135,7 +135,7 @@ fn end(disk: impl Fn() -> bool + Send + 'static) -> (u64, Arc<Condition>) {
 #[test]
 fn the_end_is_exported_or_counted() {
     let slow = || {
-        thread::sleep(Duration::from_millis(20));
+        thread::sleep(Duration::from_millis(2));
         true
     };
     let (written, condition) = end(slow);
