@@ -49,7 +49,7 @@ const CLIENTS: usize = 64;
 const STREAMS: u32 = 64;
 /// Those of each socket who read flows at a time: each has filters, and a few entries.
 const READERS: usize = 128;
-/// Bytes of a question at most; 64 filters with 64 names are a quarter of that.
+/// Bytes of a question at most: 256 names of 64 letters are a quarter of that.
 const QUESTION: usize = 64 * 1024;
 /// How long a connection may be silent before it is asked whether it is still there.
 const KEEPALIVE: Duration = Duration::from_secs(60);

@@ -98,7 +98,7 @@ fn options_are_checked() {
 
 /// Ends an export of a full ring. What the disk took, which takes a batch when `disk` lets it; and how the export was.
 fn end(disk: impl Fn() -> bool + Send + 'static) -> (u64, Arc<Condition>) {
-    const FLOWS: u64 = 255;
+    const FLOWS: u64 = 4095;
     let (lines, mut queue) = mpsc::channel::<Batch>(1);
     let (ended_now, ended) = done::channel();
     let condition = Arc::new(Condition::default());
@@ -116,13 +116,13 @@ fn end(disk: impl Fn() -> bool + Send + 'static) -> (u64, Arc<Condition>) {
         thread::sleep(Duration::from_secs(10));
         drop(queue);
     });
-    let store = Arc::new(Store::new(Ring::new(255).expect("a ring"), None));
+    let store = Arc::new(Store::new(Ring::new(4095).expect("a ring"), None));
     let mut export =
         Export { options: options("/x"), lines: Some(lines), ended, condition: condition.clone() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("one");
     runtime.block_on(async {
         let mut exporter = export.exporter(&store, "n1").expect("one");
-        let (feed, queue) = mpsc::channel(255);
+        let (feed, queue) = mpsc::channel(4095);
         (1..=FLOWS).for_each(|n| feed.try_send(entry(n.into())).expect("room"));
         drop(feed);
         store.fill(queue).await;
@@ -135,13 +135,13 @@ fn end(disk: impl Fn() -> bool + Send + 'static) -> (u64, Arc<Condition>) {
 #[test]
 fn the_end_is_exported_or_counted() {
     let slow = || {
-        thread::sleep(Duration::from_millis(20));
+        thread::sleep(Duration::from_millis(2));
         true
     };
     let (written, condition) = end(slow);
-    assert_eq!((written, condition.lost()), (255, 0));
+    assert_eq!((written, condition.lost()), (4095, 0));
     let begun = Instant::now();
     let (written, condition) = end(|| false);
-    assert_eq!((written, condition.lost()), (0, 255), "nothing is taken");
+    assert_eq!((written, condition.lost()), (0, 4095), "nothing is taken");
     assert!(begun.elapsed() < Duration::from_secs(5));
 }
