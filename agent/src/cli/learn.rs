@@ -17,8 +17,9 @@ A pod that nothing holds back shows its needs, and so does one in audit mode (eg
 what a policy would deny passes, and counts. An agent keeps its newest flows only (--flow-buffer); --for goes on with what
 comes. Nothing is made wider than what was seen, unless --wildcard asks for it.
 
-Exit codes: 0; 1 when --check finds what would be denied; 64 usage, 65 a bad policy, a file without flows, or too much for one
-policy, 66 unreadable file, 69 no answer, or no flow of these workloads, 73 file that cannot be written, 77 no permission.";
+Exit codes: 0; 1 when --check finds what would be denied; 64 usage, 65 a bad policy, a file without flows, flows or pods without
+labels, or too much for one policy, 66 unreadable file, 69 no answer, or no flow of these workloads, 73 file that cannot be
+written, 77 no permission.";
 
 /// Write a policy for workloads out of what they did, or replay that against a policy.
 #[derive(Debug, Clone, Args)]
@@ -87,7 +88,7 @@ pub struct LearnArgs {
     /// Read flows from a file of JSON, such as --record and `egret observe -o json` write, instead; `-` is standard input
     #[arg(long, value_name = "FILE", help_heading = "Source", conflicts_with_all = ["server", "duration", "last", "record"])]
     pub input_file: Option<PathBuf>,
-    /// Write down the flows that count, and what is behind Services
+    /// Write down the flows that count, and what is behind Services; a file of your own, no link
     #[arg(long, value_name = "FILE", help_heading = "Source")]
     pub record: Option<PathBuf>,
 }

@@ -16,8 +16,14 @@ use crate::observe::proto::observer::get_flows_response::ResponseTypes;
 
 /// Bytes of a line at most.
 const LINE: u64 = 1 << 20;
-/// Lines about something else that are kept.
-const OTHERS: usize = 16;
+
+/// What a line may be.
+pub(crate) enum Line {
+    /// A flow, or a loss, that is wanted.
+    Answer(Box<GetFlowsResponse>),
+    /// JSON about something else.
+    Other(String),
+}
 
 /// Lines of a file.
 pub(crate) struct Input {
@@ -33,8 +39,6 @@ pub(crate) struct Input {
     /// Those that could not, and the first of them.
     bad: u64,
     first_bad: Option<String>,
-    /// Lines about neither flows nor losses.
-    others: Vec<String>,
 }
 
 impl Input {
@@ -61,22 +65,22 @@ impl Input {
         let filters = wanted.filters()?;
         let since = selection.since.as_ref().map_or(0, read::nanoseconds);
         let until = selection.until.as_ref().map_or(u64::MAX, read::nanoseconds);
-        Ok(Self {
-            lines,
-            filters,
-            wanted,
-            since,
-            until,
-            number: 0,
-            good: 0,
-            bad: 0,
-            first_bad: None,
-            others: Vec::new(),
-        })
+        Ok(Self { lines, filters, wanted, since, until, number: 0, good: 0, bad: 0, first_bad: None })
     }
 
-    /// The next one that is wanted.
+    /// The next answer that is wanted.
     pub(crate) fn next(&mut self) -> io::Result<Option<GetFlowsResponse>> {
+        loop {
+            match self.next_line()? {
+                Some(Line::Answer(answer)) => return Ok(Some(*answer)),
+                Some(Line::Other(_)) => {}
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// The next line that is wanted, or is about something else.
+    pub(crate) fn next_line(&mut self) -> io::Result<Option<Line>> {
         let mut line = Vec::new();
         loop {
             line.clear();
@@ -100,10 +104,10 @@ impl Input {
                 Ok((answer, wanted)) => {
                     self.good += 1;
                     if wanted {
-                        return Ok(Some(answer));
+                        return Ok(Some(Line::Answer(Box::new(answer))));
                     }
-                    if answer.response_types.is_none() && self.others.len() < OTHERS {
-                        self.others.push(String::from_utf8_lossy(&line).into_owned());
+                    if answer.response_types.is_none() {
+                        return Ok(Some(Line::Other(String::from_utf8_lossy(&line).into_owned())));
                     }
                 }
                 Err(error) => self.pass_over(error),
@@ -132,11 +136,6 @@ impl Input {
     fn pass_over(&mut self, error: String) {
         self.bad += 1;
         self.first_bad.get_or_insert_with(|| format!("line {}: {error}", self.number));
-    }
-
-    /// What stands there beside flows and losses, as far as there was room.
-    pub(crate) fn others(&self) -> &[String] {
-        &self.others
     }
 
     /// What was passed over, and whether that was everything.

@@ -23,7 +23,7 @@ mod when;
 
 pub use address::Server;
 pub use client::{Client, Flows};
-pub(crate) use input::Input;
+pub(crate) use input::{Input, Line};
 pub use observe::observe;
 pub use target::target;
 pub(crate) use tls::pem;

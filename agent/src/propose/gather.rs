@@ -1,5 +1,6 @@
 //! Flows from a server or a file, as far as they count.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
@@ -9,14 +10,18 @@ use jiff::Timestamp;
 use tokio::signal::ctrl_c;
 use tokio::time::{Instant, sleep_until};
 
-use super::record::{self, Record};
+use super::record::{Record, Recorded};
 use super::{choose, services, usage};
 use crate::cli::LearnArgs;
 use crate::exit::{self, Refusal};
-use crate::flows::{Client, Input, duration, read, read_time, target};
+use crate::flows::{Client, Input, Line, duration, read, read_time, target};
+use crate::observe::proto::flow as wire;
 use crate::observe::proto::observer::get_flows_response::ResponseTypes;
 use crate::observe::proto::observer::{GetFlowsRequest, GetFlowsResponse};
 use crate::tell;
+
+/// The event type of verdicts of policies (Cilium `monitor/api`, `MessageTypePolicyVerdict`).
+const POLICY_VERDICT: i32 = 5;
 
 /// What there is to learn from.
 #[derive(Debug)]
@@ -138,8 +143,12 @@ fn from_file(path: &Path, counter: &mut Counter) -> Result<Vec<crate::api::Servi
         Refusal::new(exit::NO_INPUT, cause, "give a file of flows as JSON")
     };
     let mut input = Input::whole(Input::open(path).map_err(unreadable)?).map_err(usage)?;
-    while let Some(answer) = input.next().map_err(unreadable)? {
-        counter.take(&answer)?;
+    let mut recorded = Recorded::default();
+    while let Some(line) = input.next_line().map_err(unreadable)? {
+        match line {
+            Line::Answer(answer) => counter.take(&answer)?,
+            Line::Other(text) => recorded.take(&text),
+        }
     }
     match input.complaint() {
         Some((complaint, true)) => {
@@ -149,13 +158,13 @@ fn from_file(path: &Path, counter: &mut Counter) -> Result<Vec<crate::api::Servi
         Some((complaint, false)) => tell::line(tell::plain(&complaint)),
         None => {}
     }
-    Ok(record::services(input.others()))
+    Ok(recorded.end())
 }
 
 impl Counter {
     fn take(&mut self, answer: &GetFlowsResponse) -> Result<(), Refusal> {
         let counts = match &answer.response_types {
-            Some(ResponseTypes::Flow(message)) => match read::flow(message) {
+            Some(ResponseTypes::Flow(message)) => match read::flow(&forwarded(message)) {
                 Ok(flow) => flow.time >= self.since && self.collected.see(&flow),
                 Err(_) => {
                     self.odd += 1;
@@ -173,4 +182,13 @@ impl Counter {
             _ => Ok(()),
         }
     }
+}
+
+/// What a policy of Cilium sends to its proxy has passed that policy: its verdict says so, and is the first of the connection.
+fn forwarded(message: &wire::Flow) -> Cow<'_, wire::Flow> {
+    let of_policy = message.event_type.as_ref().is_some_and(|event| event.r#type == POLICY_VERDICT);
+    if !of_policy || message.verdict != wire::Verdict::Redirected as i32 {
+        return Cow::Borrowed(message);
+    }
+    Cow::Owned(wire::Flow { verdict: wire::Verdict::Forwarded as i32, ..message.clone() })
 }

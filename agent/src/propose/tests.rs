@@ -163,3 +163,108 @@ fn what_is_wrong_has_its_code() {
     }
     fs::remove_dir_all(dir).expect("removed");
 }
+
+#[test]
+fn what_goes_to_a_proxy_has_passed() {
+    let dir = folder("proxy");
+    let line = flow(|_| ());
+    assert!(line.contains("\"verdict\":\"FORWARDED\""), "{line}");
+    fs::write(dir.join("flows"), line.replace("\"FORWARDED\"", "\"REDIRECTED\"") + &known())
+        .expect("written");
+    assert_eq!(run(&dir, "--pod shop/web --input-file @flows --output @policy.yaml"), 0);
+    let policy = fs::read_to_string(dir.join("policy.yaml")).expect("written");
+    assert!(policy.contains("flows: 1,") && policy.contains("port: \"8080\""), "{policy}");
+    assert_eq!(run(&dir, "--check @policy.yaml --input-file @flows"), 0);
+    // The packet that is sent there is no verdict.
+    let trace = line.replace("\"FORWARDED\"", "\"REDIRECTED\"").replace("\"type\":5", "\"type\":4");
+    fs::write(dir.join("trace"), trace).expect("written");
+    assert_eq!(run(&dir, "--pod shop/web --input-file @trace"), exit::UNAVAILABLE);
+    fs::remove_dir_all(dir).expect("removed");
+}
+
+/// The lines about Services of a record.
+fn known() -> String {
+    let dir = folder("known");
+    let path = dir.join(format!("{:?}", std::thread::current().id()));
+    let mut record = record::Record::create(&path).expect("created");
+    record.services(&services()).expect("written");
+    record.end().expect("written");
+    fs::read_to_string(path).expect("written")
+}
+
+#[test]
+fn flows_that_say_little_have_their_code() {
+    let dir = folder("little");
+    let short = |f: &mut Flow| {
+        f.source.namespace = "shop".into();
+        f.source.labels = ["k8s:app=web".to_owned()].into();
+    };
+    fs::write(dir.join("short"), flow(short) + &known()).expect("written");
+    fs::write(dir.join("bare"), flow(|f| f.source.labels = [].into())).expect("written");
+    let own = ["k8s:io.kubernetes.pod.namespace=shop", "k8s:io.cilium.k8s.policy.serviceaccount=default"];
+    fs::write(dir.join("unnamed"), flow(|f| f.source.labels = own.map(str::to_owned).into()))
+        .expect("written");
+    assert_eq!(run(&dir, "--pod shop/web --input-file @short --output @policy.yaml"), 0);
+    assert_eq!(run(&dir, "--check @policy.yaml --input-file @short"), 0);
+    for (line, part) in [
+        ("--check @policy.yaml --input-file @bare", "the flows carry no labels"),
+        ("-A --input-file @bare", "the flows carry no labels"),
+        ("-A --input-file @unnamed", "shop/web has no label of its own: label it first"),
+    ] {
+        let refusal =
+            learn(&args(&line.replace('@', &format!("{}/", dir.display()))).expect(line)).expect_err(line);
+        assert_eq!(refusal.code, exit::DATA_ERROR, "{line}");
+        assert!(refusal.cause.contains(part), "{line}: {}", refusal.cause);
+    }
+    fs::remove_dir_all(dir).expect("removed");
+}
+
+#[test]
+fn a_record_is_its_owners_alone() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let dir = folder("owner");
+    let path = |name: &str| dir.join(name);
+    fs::write(path("there"), "old").expect("written");
+    fs::set_permissions(path("there"), fs::Permissions::from_mode(0o644)).expect("set");
+    symlink(path("there"), path("link")).expect("a link");
+    let made = std::process::Command::new("mkfifo").arg(path("pipe")).status().expect("mkfifo");
+    assert!(made.success());
+    for bad in ["link", "pipe", ".", "none/x"] {
+        assert_eq!(record::Record::create(&path(bad)).expect_err(bad).code, exit::CANNOT_CREATE, "{bad}");
+    }
+    assert_eq!(fs::read_to_string(path("there")).expect("there"), "old");
+    fs::hard_link(path("there"), path("second")).expect("a second name");
+    record::Record::create(&path("there")).expect_err("a second name");
+    fs::remove_file(path("second")).expect("removed");
+    record::Record::create(&path("there")).expect("its own file").end().expect("written");
+    let there = fs::metadata(path("there")).expect("there");
+    assert_eq!((there.permissions().mode() & 0o777, there.len()), (0o600, 0));
+    fs::remove_dir_all(dir).expect("removed");
+}
+
+#[test]
+fn many_services_are_recorded_and_read_again() {
+    let dir = folder("many");
+    let one = services().remove(0);
+    let many: Vec<api::Service> = (1..=20_000).map(|port| api::Service { port, ..one.clone() }).collect();
+    let huge = api::Service { backends: vec![one.backends[0].clone(); 20_000], ..one };
+    let mut record = record::Record::create(&dir.join("record")).expect("created");
+    record.services(&[&many[..], &[huge], &many[..1]].concat()).expect("written");
+    record.end().expect("written");
+    let text = fs::read_to_string(dir.join("record")).expect("written");
+    assert!(text.lines().count() > 4 && text.lines().all(|line| line.len() <= (512 << 10) + 64));
+    let input = std::io::Cursor::new("{\"agent_event\":{}}\n".repeat(40) + &text);
+    let mut input = crate::flows::Input::whole(Box::new(input)).expect("all");
+    let mut recorded = record::Recorded::default();
+    while let Some(line) = input.next_line().expect("read") {
+        let crate::flows::Line::Other(text) = line else { panic!("no flow") };
+        recorded.take(&text);
+    }
+    assert_eq!(input.complaint(), None);
+    assert_eq!(recorded.end(), [&many[..], &many[..1]].concat());
+    let mut recorded = record::Recorded::default();
+    let line = format!("{:1$}", known().trim_end(), 1 << 20);
+    (0..80).for_each(|_| recorded.take(&line));
+    assert_eq!(recorded.end().len(), 64, "there is a bound");
+    fs::remove_dir_all(dir).expect("removed");
+}
