@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(read(capture.into(), ""), (vec![0], None), "nothing has to be known about it");
         let (ids, complaint) = read(capture.into(), "--verdict FORWARDED");
         let told = complaint.expect("told");
-        assert!(ids.is_empty() && told.1 && told.0.contains("an event of type 4"), "{told:?}");
+        assert!(ids.is_empty() && told.1 && told.0.contains("an event of type 3"), "{told:?}");
         let long = [
             vec![b'{'; (1 << 20) + 7],
             b"\n".to_vec(),

@@ -111,7 +111,13 @@ fn kind(f: &wire::Flow) -> Result<Kind, ReadError> {
     match number {
         _ if f.l7.is_some() => Ok(Kind::L7),
         1 => Ok(Kind::Drop),
-        4 => Ok(Kind::End),
+        // Others than these are of packets that Egret does not show.
+        4 if f
+            .event_type
+            .is_some_and(|event| event.sub_type == if f.traffic_direction == 1 { 0 } else { 3 }) =>
+        {
+            Ok(Kind::End)
+        }
         5 => Ok(Kind::Verdict),
         129 => Ok(Kind::L7),
         number => Err(ReadError::Type(number)),

@@ -263,7 +263,8 @@ fn many_services_are_recorded_and_read_again() {
     assert_eq!(input.complaint(), None);
     assert_eq!(recorded.end(), [&many[..], &many[..1]].concat());
     let mut recorded = record::Recorded::default();
-    let line = format!("{:1$}", known().trim_end(), 1 << 20);
+    let known = known().trim_end().to_owned();
+    let line = known.clone() + &" ".repeat((1 << 20) - known.len());
     (0..80).for_each(|_| recorded.take(&line));
     assert_eq!(recorded.end().len(), 64, "there is a bound");
     fs::remove_dir_all(dir).expect("removed");

@@ -122,7 +122,8 @@ fn what_egret_does_not_have_is_told() {
         let event_type = Some(wire::CiliumEventType { r#type: number, sub_type: 0 });
         flow(&wire::Flow { event_type, verdict, ..Default::default() })
     };
-    assert_eq!(of(4, 1), Err(ReadError::Type(4)));
+    assert_eq!(of(3, 1), Err(ReadError::Type(3)));
+    assert_eq!(of(4, 1), Err(ReadError::Type(4)), "to-endpoint on the way out");
     assert_eq!(of(5, 5), Err(ReadError::Verdict(5)));
     assert_eq!(flow(&wire::Flow::default()), Err(ReadError::Verdict(0)));
     assert!(of(129, 1).is_ok_and(|flow| flow.dns.is_none()));

@@ -98,7 +98,7 @@ fn options_are_checked() {
 
 /// Ends an export of a full ring. What the disk took, which takes a batch when `disk` lets it; and how the export was.
 fn end(disk: impl Fn() -> bool + Send + 'static) -> (u64, Arc<Condition>) {
-    const FLOWS: u64 = 4095;
+    const FLOWS: u64 = 511;
     let (lines, mut queue) = mpsc::channel::<Batch>(1);
     let (ended_now, ended) = done::channel();
     let condition = Arc::new(Condition::default());
@@ -139,9 +139,9 @@ fn the_end_is_exported_or_counted() {
         true
     };
     let (written, condition) = end(slow);
-    assert_eq!((written, condition.lost()), (4095, 0));
+    assert_eq!((written, condition.lost()), (511, 0));
     let begun = Instant::now();
     let (written, condition) = end(|| false);
-    assert_eq!((written, condition.lost()), (0, 4095), "nothing is taken");
+    assert_eq!((written, condition.lost()), (0, 511), "nothing is taken");
     assert!(begun.elapsed() < Duration::from_secs(5));
 }
