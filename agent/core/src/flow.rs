@@ -1,7 +1,7 @@
 //! Flows: what was seen of a connection, a packet or a DNS message, in the words of Hubble's API.
 //!
 //! ```text
-//!  records ──(shell joins)──> Flow ─┬─Ring::push──> Ring ──Reader::next, Filters──> whoever asks
+//!  records ──(shell joins)──> Flow ─┬─Ring::push──> Ring ──Reader::step, Filters──> whoever asks
 //!                                   └─Meter::count──> Family ──rows──> Hubble's metrics
 //! ```
 //! Owns: the value, its one line of text, the [`Ring`] of the newest ones, which of them a [`Reader`] gets,

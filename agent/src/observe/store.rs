@@ -145,7 +145,7 @@ impl Reading {
     /// The next entry, waiting for it if the query follows.
     pub(super) async fn next(&mut self) -> Option<Entry> {
         loop {
-            match self.reader.next() {
+            match self.reader.step() {
                 Next::Entry(entry) => return Some(entry),
                 Next::End => return None,
                 Next::Wait => self.end.changed().await.ok()?,
@@ -161,7 +161,7 @@ impl Reading {
     /// The next entry, if it is there.
     pub(super) fn ready(&mut self) -> Option<Entry> {
         loop {
-            match self.reader.next() {
+            match self.reader.step() {
                 Next::Entry(entry) => return Some(entry),
                 Next::End | Next::Wait => return None,
                 Next::More => self.take(),

@@ -108,7 +108,7 @@ impl Reader {
     }
 
     /// The next entry for this reader, out of what was taken.
-    pub fn next(&mut self) -> Next {
+    pub fn step(&mut self) -> Next {
         if self.back.is_some() {
             self.look_back();
             return Next::More;

@@ -72,7 +72,7 @@ fn drops() -> Filters {
 fn all(reader: &mut Reader, ring: &Ring) -> (Vec<i64>, Next) {
     let mut seen = Vec::new();
     loop {
-        match reader.next() {
+        match reader.step() {
             Next::More => reader.take(ring),
             Next::Entry(Entry::Flow(flow)) => seen.push(flow.time as i64),
             Next::Entry(Entry::Lost(lost)) => seen.push(-(lost.count as i64)),
@@ -168,7 +168,7 @@ fn selection_is_the_same_over_many_slices() {
     // What is forgotten while the beginning is looked for was there: it is lost.
     let mut reader = Reader::new(&ring, q, Filters::default()).expect("valid");
     for _ in 0..10 {
-        assert_eq!(reader.next(), Next::More);
+        assert_eq!(reader.step(), Next::More);
         reader.take(&ring);
     }
     (1501..=2300).for_each(|time| ring.push(entry(time)));
