@@ -24,8 +24,6 @@ pub trait FlowSlot {
     fn write(&self, value: &FlowValue);
     /// Counts a packet that passes; `forward`: it goes in the direction of the first one.
     fn count(&self, forward: bool, bytes: u32);
-    /// Takes that back.
-    fn uncount(&self, forward: bool, bytes: u32);
 }
 
 /// The state that a judgement reads and writes beside [`Tables`].
@@ -262,14 +260,6 @@ pub fn opens_host<S: Tables>(state: &S, endpoint: &Endpoint, remote: &Addr, dire
     let probe = endpoint.flags & ENDPOINT_POD != 0 && matches!(direction, Direction::Ingress);
     let opens = endpoint.flags & ENDPOINT_LOOPBACK != 0 || probe;
     opens && state.identity(remote) == Some(identity::HOST)
-}
-
-/// Takes a packet back that was counted when its flow was judged and then refused for what it says: a query.
-#[inline(always)]
-pub fn take_back<S: State>(state: &S, work: &Work) {
-    if let Some(slot) = state.flow(&work.key) {
-        slot.uncount(work.judgement.forward != 0, work.parsed.bytes());
-    }
 }
 
 /// Decision of the connect and sendmsg hooks, which see a destination and no packet.

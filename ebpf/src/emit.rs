@@ -3,7 +3,7 @@
 use aya_ebpf::helpers::bpf_jiffies64;
 use egret_common::{
     event::FlowEvent,
-    judge::{Judgement, Work, take_back},
+    judge::{Judgement, Work},
     maps::{
         CONFIG_EVENTS, Counter, Destination, DestinationKey, ENDPOINT_REPORT, Endpoint, STAMP_SERVES,
         SocketStamp, counter_index,
@@ -13,11 +13,7 @@ use egret_common::{
     verdict::DropReason,
 };
 
-use crate::{
-    ctx::Skb,
-    maps, sock,
-    tables::{Maps, boot_ns},
-};
+use crate::{ctx::Skb, maps, sock, tables::boot_ns};
 
 /// Index into `LOST`.
 pub const LOST_FLOW_EVENTS: u32 = 0;
@@ -119,18 +115,9 @@ pub fn flow_event(endpoint: &Endpoint, work: &Work, len: u32, stamp: &SocketStam
 pub fn account(packet: &Skb, endpoint: &Endpoint, work: &Work, question: u64) {
     let wanted = count(endpoint.id, work.direction, work.judgement.decision.reason as u8, packet.len());
     let told = maps::CONFIG.load().flags & CONFIG_EVENTS != 0 || endpoint.flags & ENDPOINT_REPORT != 0;
-    if work.judgement.is_drop() && work.judgement.decision.reason == DropReason::QueryRefused as u32 {
-        uncount(work);
-    }
     if work.judgement.fresh != 0 && (told || matches!(work.direction, Direction::Ingress)) {
         fresh(packet, endpoint, work, question, wanted as u32);
     }
-}
-
-/// A frame of its own: the one that this would be part of is large.
-#[inline(never)]
-fn uncount(work: &Work) {
-    take_back(&Maps, work);
 }
 
 #[inline(never)]

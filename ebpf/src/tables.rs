@@ -114,18 +114,6 @@ impl FlowSlot for FlowRef {
 
     #[inline(always)]
     fn count(&self, forward: bool, bytes: u32) {
-        self.add(forward, bytes as u64, 1);
-    }
-
-    #[inline(always)]
-    fn uncount(&self, forward: bool, bytes: u32) {
-        self.add(forward, (bytes as u64).wrapping_neg(), u32::MAX);
-    }
-}
-
-impl FlowRef {
-    #[inline(always)]
-    fn add(&self, forward: bool, bytes: u64, count: u32) {
         // SAFETY: fields of a map value.
         unsafe {
             let traffic = &raw mut (*self.0).traffic;
@@ -133,8 +121,8 @@ impl FlowRef {
                 true => (&raw mut (*traffic).sent, &raw mut (*traffic).packets_sent),
                 false => (&raw mut (*traffic).received, &raw mut (*traffic).packets_received),
             };
-            emit::add(total, bytes);
-            emit::add_word(packets, count);
+            emit::add(total, bytes as u64);
+            emit::add_word(packets, 1);
         }
     }
 }

@@ -14,7 +14,7 @@ use egret_common::{
     event::{ClockReading, DnsEvent, FlowEvent},
     grant::{self, GrantTime},
     ids::{ClassId, EndpointId, SetId},
-    judge::{self, FlowSlot, State, Work, take_back},
+    judge::{self, FlowSlot, State, Work},
     maps::{
         Backends, CONFIG_EVENTS, DestinationKey, ENDPOINT_REJECT, ENDPOINT_REPORT, Endpoint, FLOW_DNS,
         FlowEntry, FlowKey, FlowValue, FragmentKey, FragmentPorts, GrantKey, Grants, QueryKey, RuleChunk,
@@ -159,9 +159,6 @@ impl Model {
         let judgement = &work.judgement;
         let reason = judgement.decision.reason as u8;
         self.count(endpoint.id, work.direction, reason, packet.len());
-        if judgement.is_drop() && judgement.reason() == Some(DropReason::QueryRefused) {
-            take_back(self, work);
-        }
         if judgement.fresh == 0 {
             return;
         }
@@ -295,18 +292,6 @@ impl FlowSlot for Slot {
         };
         *total += u64::from(bytes);
         *packets += 1;
-        self.0.set(entry);
-    }
-
-    fn uncount(&self, forward: bool, bytes: u32) {
-        let mut entry = self.0.get();
-        let traffic = &mut entry.traffic;
-        let (total, packets) = match forward {
-            true => (&mut traffic.sent, &mut traffic.packets_sent),
-            false => (&mut traffic.received, &mut traffic.packets_received),
-        };
-        *total -= u64::from(bytes);
-        *packets -= 1;
         self.0.set(entry);
     }
 }

@@ -2,7 +2,7 @@
 
 use egret_common::conntrack::idle_limit;
 use egret_common::event::{ClockReading, FlowEvent};
-use egret_common::maps::{FlowEntry, FlowKey};
+use egret_common::maps::{FLOW_DNS, FlowEntry, FlowKey};
 use egret_common::net::proto;
 use egret_common::verdict::Verdict;
 use egret_core::flow::Passed;
@@ -25,9 +25,9 @@ impl Keeper {
         let mut ends = Vec::new();
         self.datapath.each_flow(|key, entry| {
             let over = entry.value.last_seen + u64::from(idle_limit(entry.value.state)) * hz;
-            let passed = entry.traffic.packets_sent | entry.traffic.packets_received;
-            // Of a query that was refused nothing has passed.
-            if over <= since || over > clock.jiffies || passed == 0 {
+            // Queries are counted before they are read. Where nothing came back, they may all have been refused.
+            let silent = entry.value.flags & FLOW_DNS != 0 && entry.traffic.packets_received == 0;
+            if over <= since || over > clock.jiffies || silent {
                 return;
             }
             match ends.len() < MOST {

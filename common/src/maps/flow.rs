@@ -33,7 +33,8 @@ pub struct FlowEntry {
     pub traffic: Traffic,
 }
 
-/// Packets of a flow that passed, and their bytes from the network header on. Packets are counted modulo 2^32.
+/// Packets of a flow that passed, and their bytes from the network header on. Packets are
+/// counted modulo 2^32, and DNS queries before they are read: refused ones as well.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Traffic {
