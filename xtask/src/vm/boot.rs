@@ -62,7 +62,7 @@ pub(crate) fn run(kernel: &Path, initramfs: &Path, timeout: Duration, tally: &mu
 fn qemu(kernel: &Path, initramfs: &Path) -> Command {
     let mut command = sh::command("qemu-system-x86_64");
     command
-        .args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "2048"])
+        .args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "4096"])
         .args(["-nodefaults", "-no-reboot", "-display", "none", "-serial", "stdio"])
         .args(["-append", "console=ttyS0 quiet panic=-1 rdinit=/init mitigations=off"])
         .arg("-kernel")
