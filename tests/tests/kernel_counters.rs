@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
 
 use egret::datapath::{CounterRow, Grants, Reader, Sizes, Totals};
 use egret_common::maps::{Endpoint, GRANT_SLOTS};
@@ -11,12 +12,15 @@ use egret_core::compile::addr;
 use egret_core::desired::{Desired, diff};
 use egret_tests::arena::Arena;
 use egret_tests::packet::Packet;
+use egret_tests::wait;
 
 /// Below, at and behind what one system call reads; the last one is the highest that an endpoint can have.
 const IDS: [u32; 4] = [1, 31, 40, 298];
 const SIZES: Sizes = Sizes { endpoints: 300, ..Sizes::run() };
 /// Sums that are read while endpoints count and go.
 const READS: u64 = 50;
+/// Counts do not move for so long.
+const LIMIT: Duration = Duration::from_secs(5);
 /// IPv4, UDP, payload.
 const BYTES: u64 = 20 + 8 + 4;
 
@@ -36,8 +40,10 @@ fn count(arena: &mut Arena, id: u32) {
     assert_eq!(arena.run("egret_egress", &packet), 1);
 }
 
+/// The sums. Where counts moved all the time there are none, and whoever reads them asks again, as the page does.
 fn totals(reader: &mut Reader) -> Totals {
-    reader.totals().expect("read").expect("between two moves")
+    let read = || reader.totals().expect("read");
+    wait::until(wait::patient(LIMIT), read).expect("between two moves")
 }
 
 fn row(packets: u64) -> CounterRow {
