@@ -25,7 +25,7 @@ use egret_core::names::Name;
 use egret_core::state::{Grant, KernelDid, Lesson, State};
 
 use asked::{Asked, Flow};
-pub use counts::{Counts, RCODES};
+pub use counts::Counts;
 pub use told::Told;
 
 /// TCP streams that are followed at once.

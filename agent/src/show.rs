@@ -7,6 +7,7 @@ mod table;
 use std::io::Write;
 use std::net::IpAddr;
 
+use egret_core::labels::printed;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -160,7 +161,7 @@ fn endpoints_text(endpoints: &Vec<api::Endpoint>) -> String {
 }
 
 fn labels(endpoint: &api::Endpoint) -> Vec<String> {
-    endpoint.labels.iter().map(|(key, value)| format!("k8s:{key}={value}")).collect()
+    printed(&endpoint.labels).collect()
 }
 
 fn endpoint_text(e: &api::Endpoint) -> String {

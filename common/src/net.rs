@@ -132,3 +132,14 @@ pub enum Direction {
     /// To the endpoint.
     Ingress = 1,
 }
+
+impl Direction {
+    /// The word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Egress => "egress",
+            Self::Ingress => "ingress",
+        }
+    }
+}

@@ -15,6 +15,7 @@
 //! any real one. The tests against loaded programs
 //! stand apart: [`arena`] loads them, [`packet`] and [`dnsd::raw`] make what they are given, [`model`] says what must come
 //! of it, and [`tables`] puts them behind the truth tables of `egret-tables`.
+//! [`runbook`] compares what a command prints with what a page of `docs/` shows.
 
 pub mod agent;
 pub mod anyapi;

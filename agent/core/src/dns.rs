@@ -7,3 +7,6 @@ pub mod journal;
 pub mod lifetime;
 pub mod parse;
 pub mod tcp;
+
+/// Response codes by number, those that resolvers give (RFC 1035 4.1.1).
+pub const RCODES: [&str; 6] = ["NOERROR", "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED"];

@@ -261,6 +261,37 @@ impl Match {
 }
 
 impl Flow {
+    /// What was seen between these two at this time, and passed. Everything else is for the caller to say.
+    #[must_use]
+    pub fn new(
+        kind: Kind,
+        time: u64,
+        direction: Direction,
+        (source, destination): (Side, Side),
+        l4: L4,
+    ) -> Self {
+        Self {
+            time,
+            uuid: 0,
+            kind,
+            verdict: Verdict::Forwarded,
+            reason: None,
+            direction,
+            source,
+            destination,
+            l4,
+            dns: None,
+            is_reply: None,
+            matched: None,
+            allowed_by: Vec::new(),
+            denied_by: Vec::new(),
+            why: None,
+            summary: String::new(),
+            interface: None,
+            node: Arc::default(),
+        }
+    }
+
     /// Event type and subtype in Hubble's numbers.
     #[must_use]
     pub fn event_type(&self) -> (i32, i32) {

@@ -23,6 +23,11 @@ pub const CLUSTER: &str = "io.cilium.k8s.policy.cluster";
 /// Before the key of each label of the pod's namespace.
 pub const NAMESPACE_LABELS: &str = "io.cilium.k8s.namespace.labels.";
 
+/// Identity labels as Cilium prints them: `k8s:app=web`.
+pub fn printed(labels: &Labels) -> impl Iterator<Item = String> + '_ {
+    labels.iter().map(|(key, value)| format!("k8s:{key}={value}"))
+}
+
 /// What a [`Requirement`] asks of its key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Condition {

@@ -10,6 +10,7 @@ use egret_common::maps::ENDPOINT_AUDIT;
 use egret_common::net::Direction;
 use egret_common::verdict::DropReason;
 use egret_core::desired::{Desired, MapOp, diff};
+use egret_core::labels::printed;
 use egret_core::names::Pattern;
 use serde::Serialize;
 
@@ -160,7 +161,7 @@ impl Keeper {
         };
         let rows = self.datapath.counters(id).into_iter();
         rows.map(|row| api::Counter {
-            direction: if row.direction == Direction::Egress { "egress" } else { "ingress" }.into(),
+            direction: row.direction.name().into(),
             reason: name(row.reason).into(),
             packets: row.packets,
             bytes: row.bytes,
@@ -183,10 +184,10 @@ impl Keeper {
 
     fn identities(&self) -> Vec<api::Identity> {
         let reserved = RESERVED.map(|(id, label)| api::Identity { id, labels: vec![label.to_owned()] });
-        let pods = self.objects.labels(&self.picture).map(|(id, labels)| api::Identity {
-            id,
-            labels: labels.iter().map(|(key, value)| format!("k8s:{key}={value}")).collect(),
-        });
+        let pods = self
+            .objects
+            .labels(&self.picture)
+            .map(|(id, labels)| api::Identity { id, labels: printed(labels).collect() });
         reserved.into_iter().chain(pods).collect()
     }
 
@@ -208,8 +209,7 @@ impl Keeper {
     fn labels_at(&self, address: IpAddr) -> Vec<String> {
         let number = self.picture.identity(address).unwrap_or(identity::WORLD);
         let reserved = RESERVED.iter().find(|(known, _)| *known == number);
-        let pod = self.picture.labels_of(number).into_iter().flatten();
-        let pod = pod.map(|(key, value)| format!("k8s:{key}={value}"));
+        let pod = self.picture.labels_of(number).into_iter().flat_map(printed);
         reserved.map(|(_, label)| (*label).to_owned()).into_iter().chain(pod).collect()
     }
 

@@ -8,13 +8,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use egret_common::ids::{EndpointId, identity};
-use egret_common::net::{Direction, proto};
+use egret_common::net::proto;
 use egret_common::verdict::DropReason;
 use egret_core::explain::written::{self, End};
 use egret_core::explain::{
     Case, Explanation, Held, Known, Local as Workload, Now, Owner, Receiver, Target, explain,
 };
 use egret_core::flow::Flow;
+use egret_core::labels::printed;
 use egret_core::names::Name;
 
 use super::keeper::Keeper;
@@ -24,12 +25,13 @@ use crate::api::{self, Answer};
 use crate::datapath::Live;
 use crate::host;
 use crate::learn::now;
+use crate::observe;
 use crate::place::Spot;
 
 /// Version of what is answered.
 pub(super) const VERSION: u32 = 1;
 /// What is asked about if no port was given and none was seen.
-const HTTPS: (u8, u16) = (proto::TCP, 443);
+pub(super) const HTTPS: (u8, u16) = (proto::TCP, 443);
 
 impl Keeper {
     /// Explains a connection.
@@ -79,7 +81,7 @@ impl Keeper {
             known: &known,
             proto: port.0,
             port: port.1,
-            now: Now { boot: host::boot_ns(), wall: wall() },
+            now: Now { boot: host::boot_ns(), wall: observe::now() },
         };
         let ends = ((&from.target, source.as_ref()), (&to.target, receivers.as_slice()));
         Ok(answer(&explain(&case, ends.0, ends.1), (&from, &to), port, port_from))
@@ -140,7 +142,7 @@ pub(super) fn workload(
         name: pod.name.clone(),
         id,
         endpoint,
-        labels: pod.profile.labels.iter().map(|(key, value)| format!("k8s:{key}={value}")).collect(),
+        labels: printed(&pod.profile.labels).collect(),
         held,
         host_network: pod.host_network,
         spared,
@@ -293,8 +295,7 @@ impl<'a> Scene<'a> {
             Some(identity::REMOTE_NODE) => reserved("another node", "reserved:remote-node"),
             Some(identity::KUBE_APISERVER) => reserved("the API server", "reserved:kube-apiserver"),
             Some(number) => {
-                let labels = self.picture.labels_of(number).into_iter().flatten();
-                let labels = labels.map(|(key, value)| format!("k8s:{key}={value}")).collect();
+                let labels = self.picture.labels_of(number).into_iter().flat_map(printed).collect();
                 let pod = self.objects.pod_at(address);
                 let name = pod.map_or_else(
                     || format!("identity {number}"),
@@ -369,7 +370,6 @@ pub(super) fn answer(
     (proto, port): (u8, u16),
     port_from: Option<String>,
 ) -> api::Explanation {
-    let direction = |direction| if direction == Direction::Egress { "egress" } else { "ingress" }.to_owned();
     api::Explanation {
         version: VERSION,
         from: from.target.text.clone(),
@@ -384,16 +384,11 @@ pub(super) fn answer(
             .links
             .iter()
             .map(|link| api::Link {
-                direction: direction(link.direction),
+                direction: link.direction.name().into(),
                 link: link.name.into(),
                 state: link.state.name().into(),
                 evidence: link.evidence.clone(),
             })
             .collect(),
     }
-}
-
-fn wall() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use egret_common::ids::EndpointId;
 use egret_core::cluster::Key;
 use egret_core::flow::PolicyRef;
+use egret_core::labels::printed;
 use egret_core::policy::{Policies, Policy};
 
 use super::keeper::Keeper;
@@ -51,7 +52,7 @@ fn reference(entry: &Entry) -> EndpointRef {
         id: entry.id,
         namespace: namespace.to_owned(),
         pod: pod.to_owned(),
-        labels: entry.pod.profile.labels.iter().map(|(key, value)| format!("k8s:{key}={value}")).collect(),
+        labels: printed(&entry.pod.profile.labels).collect(),
     }
 }
 

@@ -10,7 +10,7 @@ use egret_common::ids::{ClassId, EndpointId, identity};
 use egret_common::maps::{ENDPOINT_AUDIT, ResolverKey};
 use egret_common::net::{Addr, Direction};
 use egret_core::flow::{Interface, Passed, PolicyRef, Side};
-use egret_core::labels::Labels;
+use egret_core::labels::{Labels, printed};
 use egret_core::policy::{Origin, Rule};
 
 use super::answer::RESERVED;
@@ -89,7 +89,7 @@ impl<'a> Now<'a> {
         let mut known = self.labels.borrow_mut();
         let made = || match (RESERVED.iter().find(|(reserved, _)| *reserved == number), labels) {
             (Some((_, name)), _) => [(*name).to_owned()].into(),
-            (None, Some(labels)) => labels.iter().map(|(key, value)| format!("k8s:{key}={value}")).collect(),
+            (None, Some(labels)) => printed(labels).collect(),
             (None, None) => Arc::default(),
         };
         known.entry(number).or_insert_with(made).clone()

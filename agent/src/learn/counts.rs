@@ -1,11 +1,9 @@
 //! How many look-ups and answers a learner has seen, and what became of them. Every answer counts once.
 
 use egret_common::event::{DNS_REFUSED, DnsEvent};
+use egret_core::dns::RCODES;
 use egret_core::dns::parse::Answer;
 use egret_core::state::Lesson;
-
-/// Response codes that are counted by themselves (RFC 1035 4.1.1); those above count as one.
-pub const RCODES: [&str; 6] = ["NOERROR", "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED"];
 
 /// Counts since the learner began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -14,7 +12,7 @@ pub struct Counts {
     pub passed: u64,
     /// Look-ups that were refused, or in audit mode would have been.
     pub refused: u64,
-    /// Answers by the place in [`RCODES`]; the last one is for all other codes.
+    /// Answers by the place in [`RCODES`], each counted by itself; the last one is for all other codes.
     pub rcodes: [u64; RCODES.len() + 1],
     /// Messages that answered no open question.
     pub unasked: u64,

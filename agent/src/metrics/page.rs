@@ -6,6 +6,7 @@ use std::sync::Arc;
 use egret_common::ABI_VERSION;
 use egret_common::net::Direction;
 use egret_common::verdict::{DropReason, FORWARDED};
+use egret_core::dns::RCODES;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::{Registry, Unit};
@@ -14,7 +15,7 @@ use super::kernel::Readings;
 use super::series::{Family, Labels, Series};
 use super::{About, Snapshot};
 use crate::datapath::Totals;
-use crate::learn::{Counts, RCODES};
+use crate::learn::Counts;
 use crate::observe::Verdicts;
 
 /// Everything there is to show.

@@ -33,29 +33,21 @@ pub(super) fn flow(event: &DnsEvent, message: &[u8], known: &impl Known, common:
     let (source, destination, ports) =
         if asks { (here, there, ports) } else { (there, here, (ports.1, ports.0)) };
     let reason = refused.then_some(DropReason::QueryRefused);
+    let l4 = match event.proto {
+        proto::TCP => L4::Tcp { ports, flags: 0 },
+        _ => L4::Udp(ports.0, ports.1),
+    };
+    let time = event.time.saturating_add(common.clock);
+    // The direction is that of the connection, whose answer this is.
     let mut flow = Flow {
-        time: event.time.saturating_add(common.clock),
-        uuid: 0,
-        kind: Kind::L7,
         verdict,
         reason,
-        // Of the connection, whose answer this is.
-        direction: Direction::Egress,
-        source,
-        destination,
-        l4: match event.proto {
-            proto::TCP => L4::Tcp { ports, flags: 0 },
-            _ => L4::Udp(ports.0, ports.1),
-        },
         dns: Some(dns),
         is_reply: Some(!asks),
-        matched: None,
-        allowed_by: Vec::new(),
-        denied_by: Vec::new(),
         why: reason.map(|reason| format!("{}: {}", reason.name(), reason.explanation().trim())),
-        summary: String::new(),
         interface,
         node: common.node.clone(),
+        ..Flow::new(Kind::L7, time, Direction::Egress, (source, destination), l4)
     };
     if refused {
         flow.denied_by = known.isolating(event.endpoint, Direction::Egress);

@@ -87,30 +87,13 @@ fn base(event: &FlowEvent, known: &impl Known, common: &Common) -> Flow {
     }
     let interface = local.interface.clone();
     let here = own(local, event.local, ip(event.remote));
-    let (source, destination) = match direction {
+    let ends = match direction {
         Direction::Egress => (here, remote),
         Direction::Ingress => (remote, here),
     };
-    Flow {
-        time: event.time.saturating_add(common.clock),
-        uuid: 0,
-        kind: Kind::Verdict,
-        verdict: Verdict::Forwarded,
-        reason: None,
-        direction,
-        source,
-        destination,
-        l4: l4(event, direction),
-        dns: None,
-        is_reply: None,
-        matched: None,
-        allowed_by: Vec::new(),
-        denied_by: Vec::new(),
-        why: None,
-        summary: String::new(),
-        interface,
-        node: common.node.clone(),
-    }
+    let time = event.time.saturating_add(common.clock);
+    let flow = Flow::new(Kind::Verdict, time, direction, ends, l4(event, direction));
+    Flow { interface, node: common.node.clone(), ..flow }
 }
 
 fn direction(number: u8) -> Direction {

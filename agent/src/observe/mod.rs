@@ -46,7 +46,7 @@ pub use verdicts::{Counts, Verdicts};
 use crate::host;
 
 /// Now, in nanoseconds since 1970.
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX))

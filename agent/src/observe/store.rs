@@ -93,7 +93,7 @@ impl Store {
     }
 
     /// Flows that are wanted, the newest first. Looks at all of them: for an answer to somebody. While others hold the ring, it
-    /// has none: nobody waits for them.
+    /// waits two milliseconds at most, and has what it found until then.
     pub(super) fn newest(&self, wanted: impl Fn(&Flow) -> bool) -> Vec<Arc<Flow>> {
         let (mut found, mut before, mut tries) = (Vec::new(), u64::MAX, TRIES);
         while let Some(slice) = self.slice(&mut before, &mut tries)

@@ -10,7 +10,6 @@ mod time;
 use serde::Serialize;
 
 use crate::datapath::{CounterRow, Lost};
-use egret_common::net::Direction;
 use egret_common::verdict::DropReason;
 use rows::Row;
 
@@ -88,20 +87,11 @@ impl LostLine {
 impl From<&CounterRow> for CounterLine {
     fn from(row: &CounterRow) -> Self {
         Self {
-            direction: direction(row.direction),
+            direction: row.direction.name(),
             reason: DropReason::from_u8(row.reason).map_or("Forwarded", DropReason::name),
             packets: row.packets,
             bytes: row.bytes,
         }
-    }
-}
-
-/// `egress` or `ingress`.
-#[must_use]
-pub fn direction(direction: Direction) -> &'static str {
-    match direction {
-        Direction::Egress => "egress",
-        Direction::Ingress => "ingress",
     }
 }
 

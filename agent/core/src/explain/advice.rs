@@ -102,7 +102,7 @@ fn nothing_here() -> String {
 
 /// Nothing holds the workload back.
 pub(super) fn open(local: &Local<'_>, direction: Direction) -> Finding {
-    let word = words::direction(direction);
+    let word = direction.name();
     Finding::allowed(
         Cause::NoPolicy,
         format!("no policy isolates {word} of {}: everything passes", local.name),

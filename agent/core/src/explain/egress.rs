@@ -90,8 +90,7 @@ pub(super) fn selected(local: &Local<'_>, direction: Direction) -> Link {
         .collect();
     if evidence.is_empty() {
         let labels = words::labels(&local.labels);
-        evidence
-            .push(format!("no policy for {} selects it; its labels: {labels}", words::direction(direction)));
+        evidence.push(format!("no policy for {} selects it; its labels: {labels}", direction.name()));
     }
     Link { direction, name: "policies", state: LinkState::Ok, evidence }
 }

@@ -16,7 +16,7 @@ use crate::policy::DNS_PORT;
 /// Flows that are shown.
 const SHOWN: usize = 5;
 
-/// The flows between the workload and these addresses, or of a look-up, the newest first.
+/// The flows between the workload and these addresses, the newest first; DNS messages are the journal's.
 pub(super) fn between<'a, T: Tables, K: Known>(
     case: &Case<'a, T, K>,
     local: &Local<'_>,
@@ -61,7 +61,7 @@ pub(super) fn link<T: Tables, K: Known>(
     if !dropped.is_empty() {
         evidence.push(format!(
             "dropped {} of this workload so far: {}",
-            words::direction(direction),
+            direction.name(),
             dropped.join(", ")
         ));
     }

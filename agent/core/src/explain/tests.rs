@@ -11,7 +11,7 @@ use egret_common::{
     ids::{CLASS_QUERY_ONLY, identity},
     maps::{ENDPOINT_AUDIT, ENDPOINT_QUERY_FILTER, GrantKey, Grants},
     net::{Direction, proto},
-    verdict::{DropReason, Verdict},
+    verdict::DropReason,
 };
 
 use super::*;
@@ -23,7 +23,7 @@ use crate::{
         journal::{Answered, Asked, Journal},
         lifetime::Lifetime,
     },
-    flow::{Flow, Kind, L4, NodeInfo, Side, summary},
+    flow::{Flow, Kind, L4, Side},
     names::Name,
     policy::{Policies, parse},
     state::{Saved, State, Wiring},
@@ -318,27 +318,8 @@ fn labels_that_were_others_when_it_passed() {
         let labels: Arc<[String]> = labels.iter().map(|label| (*label).to_owned()).collect();
         let source = Side { id: ID, labels, ..Side::default() };
         let destination = Side { ip: Some(ip("198.51.100.9")), ..Side::default() };
-        let mut flow = Flow {
-            time: NOW - 90 * SECOND,
-            uuid: 0,
-            kind: Kind::Verdict,
-            verdict: Verdict::Forwarded,
-            reason: None,
-            direction: Direction::Egress,
-            source,
-            destination,
-            l4: L4::Tcp { ports: (40_000, 80), flags: 2 },
-            dns: None,
-            is_reply: Some(false),
-            matched: None,
-            allowed_by: Vec::new(),
-            denied_by: Vec::new(),
-            why: None,
-            summary: String::new(),
-            interface: None,
-            node: Arc::new(NodeInfo::default()),
-        };
-        flow.summary = summary(&flow, None);
+        let l4 = L4::Tcp { ports: (40_000, 80), flags: 2 };
+        let flow = Flow::new(Kind::Verdict, NOW - 90 * SECOND, Direction::Egress, (source, destination), l4);
         Desk { flows: vec![Arc::new(flow)], ..Desk::new(&policy) }
     };
     let denied = Some(DropReason::NoRule);

@@ -2,8 +2,10 @@
 
 use egret_common::{
     grant::{GrantTime, secs_of_ticks},
-    net::{Direction, proto},
+    net::proto,
 };
+
+use crate::dns::RCODES;
 
 /// `12 s ago`, `3 min ago`, `2 h ago`.
 pub(super) fn ago(nanoseconds: u64) -> String {
@@ -40,14 +42,6 @@ pub fn port(protocol: u8, port: u16) -> String {
     }
 }
 
-/// `egress`, `ingress`.
-pub(super) fn direction(direction: Direction) -> &'static str {
-    match direction {
-        Direction::Egress => "egress",
-        Direction::Ingress => "ingress",
-    }
-}
-
 /// `a, b and c`; the first few of many.
 pub(super) fn list<S: AsRef<str>>(of: &[S]) -> String {
     const MOST: usize = 8;
@@ -62,15 +56,7 @@ pub(super) fn list<S: AsRef<str>>(of: &[S]) -> String {
 
 /// The words for a response code (RFC 1035 4.1.1).
 pub(super) fn rcode(code: u16) -> String {
-    match code {
-        0 => "NOERROR".into(),
-        1 => "FORMERR".into(),
-        2 => "SERVFAIL".into(),
-        3 => "NXDOMAIN".into(),
-        4 => "NOTIMP".into(),
-        5 => "REFUSED".into(),
-        other => format!("code {other}"),
-    }
+    RCODES.get(usize::from(code)).map_or_else(|| format!("code {code}"), |name| (*name).to_owned())
 }
 
 /// The labels that somebody has written, without those that follow from the namespace and the service account.

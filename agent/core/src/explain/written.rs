@@ -48,7 +48,9 @@ pub fn from(text: &str) -> Result<End, WrittenError> {
         return Ok(End::Endpoint(id));
     }
     match text.split_once('/') {
-        Some(("", rest)) if !rest.is_empty() => Ok(End::Cgroup(text.trim_end_matches('/').to_owned())),
+        Some(("", rest)) if !rest.trim_matches('/').is_empty() => {
+            Ok(End::Cgroup(text.trim_end_matches('/').to_owned()))
+        }
         Some((namespace, name)) => pod(namespace, name).ok_or_else(bad),
         None => pod("", text).ok_or_else(bad),
     }
@@ -137,7 +139,7 @@ mod tests {
         ] {
             assert_eq!(from(text), Ok(want), "{text}");
         }
-        for bad in ["", "/", "a/b/c", "a b", "shop/"] {
+        for bad in ["", "/", "//", "a/b/c", "a b", "shop/"] {
             assert_eq!(from(bad), Err(WrittenError::From(bad.into())), "{bad}");
         }
     }

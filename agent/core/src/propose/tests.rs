@@ -4,7 +4,7 @@
 mod property;
 mod whose;
 
-use std::{net::IpAddr, sync::Arc};
+use std::net::IpAddr;
 
 use egret_common::{
     net::Direction,
@@ -13,7 +13,7 @@ use egret_common::{
 
 use super::*;
 use crate::{
-    flow::{Dns, Flow, Kind, L4, NodeInfo, ServiceRef, Side},
+    flow::{Dns, Flow, Kind, L4, ServiceRef, Side},
     labels::Labels,
     names::Name,
     ports::Proto,
@@ -65,26 +65,8 @@ fn vip(namespace: &str, name: &str, ip: &str) -> Side {
 }
 
 fn flow(source: Side, destination: Side, l4: L4) -> Flow {
-    Flow {
-        time: 100 * SECOND,
-        uuid: 1,
-        kind: Kind::Verdict,
-        verdict: Verdict::Forwarded,
-        reason: None,
-        direction: Direction::Egress,
-        source,
-        destination,
-        l4,
-        dns: None,
-        is_reply: Some(false),
-        matched: None,
-        allowed_by: Vec::new(),
-        denied_by: Vec::new(),
-        why: None,
-        summary: String::new(),
-        interface: None,
-        node: Arc::new(NodeInfo::default()),
-    }
+    let flow = Flow::new(Kind::Verdict, 100 * SECOND, Direction::Egress, (source, destination), l4);
+    Flow { is_reply: Some(false), ..flow }
 }
 
 fn tcp(port: u16) -> L4 {

@@ -1,16 +1,15 @@
 //! A replay of flows, and the reading of the text, agree about what policies would do. (Flows tell no named ports and no
 //! names that have expired.)
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
 use egret_common::{
     ids::identity,
     net::{Direction, proto},
-    verdict::Verdict as Done,
 };
 use egret_core::{
     eval::{KnownName, Objects, Situation, Verdict, eval, mentioned},
-    flow::{Flow, Kind, L4, NodeInfo, Side},
+    flow::{Flow, Kind, L4, Side},
     identity::{Identity, NamedPorts},
     names::Name,
     policy::{Policy, Rule},
@@ -48,26 +47,8 @@ fn flow(probe: &Probe, number: u32, pod: Option<&Identity>) -> Flow {
         proto::ICMP => L4::Icmpv4(kind, code),
         _ => L4::Icmpv6(kind, code),
     };
-    Flow {
-        time: 1,
-        uuid: 1,
-        kind: Kind::Verdict,
-        verdict: Done::Forwarded,
-        reason: None,
-        direction: probe.direction,
-        source,
-        destination,
-        l4,
-        dns: None,
-        is_reply: Some(false),
-        matched: None,
-        allowed_by: Vec::new(),
-        denied_by: Vec::new(),
-        why: None,
-        summary: String::new(),
-        interface: None,
-        node: Arc::new(NodeInfo::default()),
-    }
+    let flow = Flow::new(Kind::Verdict, 1, probe.direction, (source, destination), l4);
+    Flow { is_reply: Some(false), ..flow }
 }
 
 fn by_text(policies: &[Policy], probe: &Probe, number: u32, pod: Option<&Identity>) -> Verdict {

@@ -10,7 +10,7 @@ use egret_core::names::Name;
 use egret_core::ports::Proto;
 use serde::Serialize;
 
-use super::{direction, explain};
+use super::explain;
 use crate::learn::{Learner, ip};
 
 /// What was denied (in audit mode: would have been), with everything that is known about it.
@@ -129,7 +129,7 @@ fn row(key: &DestinationKey, value: &Destination, learner: &Learner) -> Row {
         address: Some(address),
         port: key.port,
         protocol: protocol(key.proto),
-        direction: direction(side(key)),
+        direction: side(key).name(),
         process: process(&value.comm),
         pid: (key.pid != 0).then_some(key.pid),
         count: value.count,

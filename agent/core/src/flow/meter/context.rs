@@ -117,7 +117,7 @@ impl Context {
             match label {
                 Label::Source(by) => values.push(&by.text(&flow.source)),
                 Label::Destination(by) => values.push(&by.text(&flow.destination)),
-                Label::Direction => values.push(direction(flow.direction)),
+                Label::Direction => values.push(flow.direction.name()),
             }
         }
         for (choice, side) in [(&self.source, &flow.source), (&self.destination, &flow.destination)] {
@@ -199,14 +199,6 @@ fn reserved(labels: &[String]) -> &str {
 fn app(labels: &[String]) -> &str {
     let value = |key: &&str| labels.iter().find_map(|label| label.strip_prefix(*key));
     APPS.iter().find_map(|key| value(key).filter(|value| !value.is_empty())).unwrap_or_default()
-}
-
-/// As in Hubble's labels.
-pub(super) fn direction(direction: Direction) -> &'static str {
-    match direction {
-        Direction::Egress => "egress",
-        Direction::Ingress => "ingress",
-    }
 }
 
 fn words(value: &str) -> Result<Vec<By>, String> {

@@ -3,7 +3,6 @@
 use egret_common::net::Direction;
 use egret_common::verdict::Verdict;
 
-use super::context::direction;
 use crate::flow::summary::{icmpv4, icmpv6, rcode};
 use crate::flow::{Dns, Flow, Kind, L4};
 
@@ -220,12 +219,12 @@ fn policy(flow: &Flow, add: Add<'_>) {
     };
     match flow.kind {
         Kind::Drop | Kind::End => {}
-        Kind::L7 => add(0, &[direction(flow.direction), "l7/dns", action]),
+        Kind::L7 => add(0, &[flow.direction.name(), "l7/dns", action]),
         // The node may always reach its pods.
         Kind::Verdict if flow.source.identity == HOST => {}
         Kind::Verdict => {
             let matched = flow.matched.map_or("none", |matched| matched.name()).to_ascii_lowercase();
-            add(0, &[direction(flow.direction), &matched, action]);
+            add(0, &[flow.direction.name(), &matched, action]);
         }
     }
 }
