@@ -214,10 +214,9 @@ impl Objects {
     }
 
     /// What files hold.
-    pub(super) fn of_files(files: BTreeMap<PathBuf, String>) -> Self {
+    pub(super) fn of_texts(texts: &Texts) -> Self {
         let mut objects = Self::default();
-        let files = files.into_iter().map(|(path, text)| (path, text.into())).collect();
-        objects.read(&Texts { files, errors: BTreeMap::new() });
+        objects.read(texts);
         objects
     }
 
@@ -407,7 +406,8 @@ impl Checked {
     /// Reads the files.
     #[must_use]
     pub fn new(files: BTreeMap<PathBuf, String>) -> Self {
-        let mut objects = Objects::of_files(files);
+        let files = files.into_iter().map(|(path, text)| (path, text.into())).collect();
+        let mut objects = Objects::of_texts(&Texts { files, errors: BTreeMap::new() });
         let picture = objects.picture("", &BTreeMap::new());
         let policies = objects.policies().map(|policy| objects.describe(policy)).collect();
         let diagnostics = objects.diagnostics(&picture).to_vec();

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use egret_core::compile::CompileError;
 use egret_core::desired::View;
@@ -13,14 +12,13 @@ use egret_core::explain::{Case, Held, Local as Workload, Now, Receiver, explain}
 use egret_core::names::Name;
 use egret_core::state::State;
 
-use super::explain::{Answers, Meant, Scene, answer, workload};
+use super::explain::{Answers, HTTPS, Meant, Scene, answer, workload};
 use super::objects::{Local, Objects, Picture};
 use crate::api;
+use crate::source::folder::Texts;
 
 /// The node that pods are taken to be on which say nothing of one.
 const NODE: &str = "any node";
-/// What is asked about if no port was given.
-const HTTPS: (u8, u16) = (egret_common::net::proto::TCP, 443);
 
 /// Files that were read.
 #[derive(Debug)]
@@ -35,8 +33,8 @@ impl Offline {
     /// Reads the files, in a cluster with this domain, for a question about these two ends: all pods are taken to be on the
     /// receiver's node, or if it is no pod on the sender's.
     #[must_use]
-    pub fn new(files: BTreeMap<PathBuf, String>, domain: Name, from: &str, to: &str) -> Self {
-        let mut objects = Objects::of_files(files);
+    pub fn new(texts: &Texts, domain: Name, from: &str, to: &str) -> Self {
+        let mut objects = Objects::of_texts(texts);
         let of = |end: Option<End>| match end {
             Some(End::Pod(namespace, name)) => objects.cluster().pod(&namespace, &name)?.node.clone(),
             Some(End::Address(ip)) => {

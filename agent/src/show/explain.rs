@@ -1,8 +1,6 @@
 //! `egret policy explain`: the chain as a table, then the verdict, the cause and the remedy.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use egret_core::explain::Cause;
 use egret_core::names::Name;
@@ -14,10 +12,9 @@ use crate::agent::Offline;
 use crate::api::{self, Explanation, Request, client};
 use crate::cli::{Format, PolicyExplain};
 use crate::exit::{self, Refusal};
+use crate::source::folder::{Folder, Texts};
 use crate::tell;
 
-/// Files of a folder at most.
-const FILES: usize = 10_000;
 /// The domain of most clusters.
 const DOMAIN: &str = "cluster.local";
 
@@ -80,15 +77,14 @@ fn nobody_answers(args: &PolicyExplain, refusal: &Refusal, pins: &Path) -> Expla
 }
 
 fn offline(args: &PolicyExplain, folder: &Path) -> Result<(Explanation, u8), Refusal> {
-    let mut files = BTreeMap::new();
-    for path in manifests(folder)?.into_iter().chain(args.pods.iter().cloned()) {
-        let text = read_file(&path)?;
-        files.insert(path, text);
+    let mut texts = read_folder(folder)?;
+    for path in &args.pods {
+        texts.files.insert(path.clone(), read_file(path)?.into());
     }
     let refuse =
         |why: String| Refusal::new(exit::DATA_ERROR, why, "see `egret policy check` for what files hold");
     let domain = Name::parse(DOMAIN).map_err(|error| refuse(error.to_string()))?;
-    let offline = Offline::new(files, domain, &args.from, &args.to);
+    let offline = Offline::new(&texts, domain, &args.from, &args.to);
     let (told, bad) = offline.diagnostics();
     told.iter().for_each(tell::line);
     let trusted = args.trusted_resolver.iter().copied().collect();
@@ -96,31 +92,14 @@ fn offline(args: &PolicyExplain, folder: &Path) -> Result<(Explanation, u8), Ref
     Ok((explanation, if bad { exit::DATA_ERROR } else { 0 }))
 }
 
-/// Files of Kubernetes objects in a folder, and in folders below it.
-fn manifests(folder: &Path) -> Result<Vec<PathBuf>, Refusal> {
-    let refuse = |path: &Path, why: &dyn std::fmt::Display| {
-        Refusal::new(exit::NO_INPUT, format!("{}: {why}", path.display()), "give a folder that can be read")
-    };
-    let mut folders = vec![folder.to_owned()];
-    let mut found = Vec::new();
-    while let Some(folder) = folders.pop() {
-        let entries = fs::read_dir(&folder).map_err(|error| refuse(&folder, &error))?;
-        for entry in entries {
-            let path = entry.map_err(|error| refuse(&folder, &error))?.path();
-            let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
-            // A link to a folder may lead in a circle.
-            if path.is_dir() && !path.is_symlink() {
-                folders.push(path);
-            } else if matches!(extension, "yaml" | "yml" | "json") {
-                found.push(path);
-            }
-            if found.len() + folders.len() > FILES {
-                return Err(refuse(&folder, &format!("more than {FILES} files")));
-            }
-        }
-    }
-    found.sort();
-    Ok(found)
+/// What is in a folder, as the agent reads one.
+fn read_folder(path: &Path) -> Result<Texts, Refusal> {
+    let texts = Folder::new(path.to_owned()).look().map_err(|error| {
+        let cause = format!("{}: {error}", path.display());
+        Refusal::new(exit::NO_INPUT, cause, "give a folder that can be read")
+    })?;
+    // Nothing has changed since nobody looked: it is empty.
+    Ok(texts.unwrap_or_default())
 }
 
 fn text(of: &Explanation) -> String {
