@@ -320,6 +320,9 @@ fn files_are_explained_without_an_agent() {
     let ingress = "  ingress:\n  - fromEndpoints: [{matchLabels: {app: job}}]\n";
     std::fs::write(policies.join("api.yml"), policy("api", ingress)).expect("written");
     std::fs::write(policies.join("README.md"), "not YAML: [").expect("written");
+    // As a ConfigMap is mounted: what is hidden is not read.
+    std::fs::create_dir_all(policies.join("..data")).expect("made");
+    std::fs::write(policies.join("..data/web.yaml"), "not YAML: [").expect("written");
     std::fs::write(&pods, PODS).expect("written");
     let between = |from: &str, to: &str, more: &[&str]| {
         let (binary, policies) =
